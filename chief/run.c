@@ -17,9 +17,15 @@ bool run_is_endless(const struct run *run) {
     return run->plan.schedule.total == RUN_SCHEDULE_ENDLESS;
 }
 
+bool run_tests_at_end(const struct run *run) {
+    return run->plan.test_samples &&
+           (!run_synchronous(run) || !run->evaluations.evaluated ||
+            run_evaluations_missing(run));
+}
+
 bool run_tests_again(const struct run *run) {
-    return run->plan.schedule.start == run->plan.schedule.total &&
-           run->plan.test_samples;
+    return run->metrics.points.start >= run->plan.schedule.total &&
+           run_tests_at_end(run);
 }
 
 static uint64_t slowest_clock(const struct run *run) {

@@ -177,7 +177,12 @@ bool run_synchronous(const struct run *run);
 /* Does it end only when its trainers do? */
 bool run_is_endless(const struct run *run);
 
-/* Was it over when it began? Then it evaluates its last step once more. */
+/* Does it evaluate once training is over? In a synchronous run the plan may
+ * have done that. */
+bool run_tests_at_end(const struct run *run);
+
+/* Was it over when it began, or when it was adopted? Then it evaluates its last
+ * step once more. */
 bool run_tests_again(const struct run *run);
 
 /* By ps with optimizer None: the ps have weights only where a snapshot is

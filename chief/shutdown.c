@@ -324,9 +324,7 @@ static struct snapshot_reason final_reason(const struct run *run) {
     struct snapshot_reason reason = {.export = run->job->export_path};
     reason.save = run->job->checkpoint.dir && !(run->checkpoints.has_saved &&
                                                 run->checkpoints.saved >= step);
-    reason.evaluate = run->plan.test_samples &&
-                      (!run_synchronous(run) || !run->evaluations.evaluated ||
-                       run_evaluations_missing(run));
+    reason.evaluate = run_tests_at_end(run);
     return reason;
 }
 

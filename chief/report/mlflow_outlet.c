@@ -95,7 +95,7 @@ static struct mlflow_run *open_core(const struct mlflow_settings *settings,
         .num_names = METRIC_COUNT,
         .bytes = MOST_BYTES,
         .repeats_to = rewind_is_second(run)  ? run->lineage->furthest
-                      : run_tests_again(run) ? run->plan.schedule.start
+                      : run_tests_again(run) ? run->metrics.points.start
                                              : 0,
     };
     struct mlflow_run *core_run =

@@ -42,7 +42,6 @@ FIXTURE(setup, teardown);
 static struct point_outlet begun(struct metrics_fixture *measured,
                                  uint64_t start) {
     struct point_outlet outlet = {0};
-    measured->run.plan.schedule.start = start;
     measured->run.metrics.points.start = start;
     assert_false(json_lines_open(&outlet, &measured->run, &failure));
     outlet.begin(outlet.self, &measured->run);

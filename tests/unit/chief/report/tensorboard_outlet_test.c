@@ -113,7 +113,6 @@ TEST(a_run_that_was_over_has_one_last_evaluation) {
         write_point(&outlet, METRIC_TEST_LOSS, 20, 1 + i);
         outlet.close(outlet.self);
         measured->run.plan.has_restored = true;
-        measured->run.plan.schedule.start = 20;
         measured->run.metrics.points.start = 20;
         measured->run.plan.schedule.total = 20;
         rename_file(i);
