@@ -62,7 +62,9 @@ struct control_client {
     double chief_within; /* these two of the welcome */
     bool may_adopt;
     struct rejoin rejoin;
-    uint64_t heard;      /* the step at which it has heard its chief */
+    uint64_t heard;      /* the step at which it has heard its chief, which has
+                            all evaluations before it */
+    uint64_t evaluated;  /* number of the last evaluation in `channel` */
     int64_t orphaned_at; /* since when it trains on without its chief; 0: not */
     bool is_rejoining;   /* another chief has its place */
     uint64_t chief_incarnation, job_digest;
@@ -950,9 +952,20 @@ static void take_adoption(struct control_client *client,
                               &client->channel))
         log_error(client->process->log, "message_dropped",
                   "no memory for what the chief lacks");
+    client->evaluated = client->channel.last_seq; /* it may be any of them */
     log_info(client->process->log, "chief_replaced",
              "%s is another process, which has adopted the run",
              client->chief_name);
+}
+
+/* A chief that takes the place of this one repeats no evaluation up to there.
+ */
+static void update_heard(struct control_client *client) {
+    const struct channel_entry *first = client->channel.first;
+    const Capstan__Heartbeat *own = &client->heartbeat;
+    if (!first || first->seq > client->evaluated)
+        client->heard =
+            own->global_step > own->clock ? own->global_step : own->clock;
 }
 
 /* CONTROL is the next in order: an older one that comes again would replace
@@ -993,11 +1006,9 @@ static bool accept(struct control_client *client,
         return false;
     client->last_received = now;
     client->orphaned_at = 0;
-    client->heard = client->heartbeat.global_step > client->heartbeat.clock
-                        ? client->heartbeat.global_step
-                        : client->heartbeat.clock;
     client->rejoins = false;
     channel_acknowledge(&client->channel, control->ack);
+    update_heard(client);
     bool is_next =
         control->seq && channel_accept(&client->channel, control->seq);
     if (is_next)
@@ -1092,6 +1103,8 @@ void control_client_send_reliable(struct control_client *client,
     if (!channel_put(&client->channel, body))
         log_error(client->process->log, "message_dropped",
                   "no memory for a message to the chief");
+    if (body->body_case == CAPSTAN__CONTROL__BODY_EVALUATED)
+        client->evaluated = client->channel.last_seq;
     control_client_send_pending(client, time_now());
 }
 

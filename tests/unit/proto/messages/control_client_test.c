@@ -392,8 +392,17 @@ static void send_unknown(struct link_fixture *fixture, uint32_t peer) {
     send_order(fixture, peer, &control);
 }
 
-/* The first view comes again after the second. */
-TEST(the_next_chief_gets_the_newest_view) {
+static void send_evaluated(struct control_client *client) {
+    Capstan__Evaluated evaluated = CAPSTAN__EVALUATED__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_EVALUATED;
+    control.evaluated = &evaluated;
+    control_client_send_reliable(client, &control);
+}
+
+/* The first view comes again after the second, by a chief that has not read the
+ * evaluation of step 7. */
+TEST(the_next_chief_gets_the_newest_view_and_what_the_last_one_has_read) {
     struct member_past of_ps = {0};
     past = &of_ps;
     struct control_client *client = open_client(fixture, true);
@@ -401,8 +410,11 @@ TEST(the_next_chief_gets_the_newest_view) {
     send_plan(fixture, peer, 2);
     send_view(fixture, peer, 1);
     send_view(fixture, peer, 2);
+    control_client_heartbeat(client)->clock = 7;
     for (uint64_t seq = 1; seq <= 4; seq++)
         assert_int_equal(await_order(client)->seq, seq);
+    send_evaluated(client);
+    control_client_heartbeat(client)->clock = 9;
     send_view(fixture, peer, 1);
     send_unknown(fixture, peer);
     Capstan__Control *received;
@@ -411,6 +423,7 @@ TEST(the_next_chief_gets_the_newest_view) {
                 ->join->rejoin)
         message_free_control(&received);
     assert_int_equal(received->join->rejoin->view->number, 2);
+    assert_int_equal(received->join->rejoin->heard, 7);
     message_free_control(&received);
     control_client_close(&client);
     past = NULL;
