@@ -246,6 +246,30 @@ static void take_members(struct run *run, int64_t now) {
     }
 }
 
+/* The furthest that a trainer is. */
+static uint64_t step_reached(const struct run *run) {
+    uint64_t reached = run_step(run);
+    for (uint32_t r = 0; run_synchronous(run) && r < run->roster.num_ranks; r++)
+        if (run->trainers[r].heartbeat.clock > reached)
+            reached = run->trainers[r].heartbeat.clock;
+    return reached;
+}
+
+/* A trainer that has not answered has taken part in all steps but the last. */
+static void take_missing_progress(struct run *run) {
+    uint64_t reached = step_reached(run);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        Capstan__Heartbeat *heartbeat = &run->trainers[r].heartbeat;
+        if (run->roster.slots[r].state != ROSTER_HELD ||
+            adoption_has(&run->adopt->core, r))
+            continue;
+        if (!run_synchronous(run))
+            heartbeat->global_step = reached;
+        else if (reached > run->plan.schedule.start)
+            heartbeat->clock = reached - 1;
+    }
+}
+
 /* By the view, and what they have told. */
 static void take_progress(struct run *run, int64_t now) {
     const struct adoption *core = &run->adopt->core;
@@ -261,6 +285,7 @@ static void take_progress(struct run *run, int64_t now) {
             metrics_receive_heartbeat(run, &run->roster.slots[r],
                                       rejoin_of(run, r)->heartbeat, now);
     }
+    take_missing_progress(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (run->roster.slots[r].state == ROSTER_VACATED)
             run->trainers[r].absence =
@@ -287,15 +312,6 @@ static struct heard find_heard(const struct run *run) {
     if (heard.least < run->plan.schedule.start || heard.least > heard.most)
         heard.least = run->plan.schedule.start;
     return heard;
-}
-
-/* The furthest that a trainer is. */
-static uint64_t step_reached(const struct run *run) {
-    uint64_t reached = run_step(run);
-    for (uint32_t r = 0; run_synchronous(run) && r < run->roster.num_ranks; r++)
-        if (run->trainers[r].heartbeat.clock > reached)
-            reached = run->trainers[r].heartbeat.clock;
-    return reached;
 }
 
 /* The chief before may have had parts of an evaluation: such a one is made

@@ -250,8 +250,9 @@ double run_row_bytes(const struct run *run) {
     uint64_t bytes = 0, steps = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
-        if (trainer->heartbeat.clock < trainer->from)
-            continue;
+        if (trainer->heartbeat.clock < trainer->from ||
+            !trainer->heartbeat.row_bytes)
+            continue; /* it has not told */
         bytes += trainer->heartbeat.row_bytes;
         steps += trainer->heartbeat.clock - trainer->from + 1;
     }

@@ -423,33 +423,42 @@ TEST(a_run_may_end_while_its_chief_is_away) {
     expect_adopted(fixture.tasks[0].process, 1);
 }
 
-/* Starts a run by hand, and kills its chief and task INDEX of TYPE: FIXTURE.
- * Returns the place of that task. */
+/* Starts a run by hand, whose job has MORE, and kills its chief and task 1 of
+ * TYPE: FIXTURE. Returns the place of that task. */
 static unsigned kill_both_by_hand(struct cluster_run *run,
                                   struct cluster_fixture *fixture,
-                                  const char *type, unsigned index) {
+                                  const char *type, const char *more) {
     start_by_hand(run, fixture,
-                  "\"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}");
+                  textf("\"chief\": \"coordinate\", "
+                        "\"timeouts\": {\"peer\": 2}%s",
+                        more));
     kill_chief_by_hand(fixture);
-    unsigned place = cluster_fixture_find(fixture, type, index);
+    unsigned place = cluster_fixture_find(fixture, type, 1);
     cluster_run_signal(fixture->tasks[place].process, SIGKILL);
     cluster_run_expect_soon(fixture->tasks[place].process, 128 + SIGKILL);
     return place;
 }
 
+/* It has trained its share until then. */
 TEST(a_worker_may_die_while_the_chief_is_away) {
+    const int its_share = 60000; /* of the run's samples */
     struct cluster_fixture fixture;
-    unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
+    unsigned worker = kill_both_by_hand(run, &fixture, "worker",
+                                        ", \"strategy\": {\"staleness\": 2}");
     struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
     cluster_run_await_soon(chief, "has gone on without its chief");
     cluster_run_await_soon(chief, "worker 1 on host (unknown) (pid 0) is gone");
     cluster_fixture_expect(&fixture, worker, 0, LONG);
     expect_adopted(chief, 1);
+    const json_t *samples =
+        json_object_get(cluster_run_json(chief), "untrained_samples");
+    assert_true(json_integer_value(samples) > 0);
+    assert_true(json_integer_value(samples) < its_share);
 }
 
 TEST(a_worker_that_is_started_again_meanwhile_joins_after_it) {
     struct cluster_fixture fixture;
-    unsigned worker = kill_both_by_hand(run, &fixture, "worker", 1);
+    unsigned worker = kill_both_by_hand(run, &fixture, "worker", "");
     cluster_fixture_start(&fixture, worker); /* it asks before the members do */
     struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
     cluster_run_await_soon(chief, "worker 1 joined from");
@@ -459,7 +468,7 @@ TEST(a_worker_that_is_started_again_meanwhile_joins_after_it) {
 
 TEST(a_ps_may_die_while_the_chief_is_away) {
     struct cluster_fixture fixture;
-    unsigned ps = kill_both_by_hand(run, &fixture, "ps", 1);
+    unsigned ps = kill_both_by_hand(run, &fixture, "ps", "");
     struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
     cluster_run_await_soon(chief, "as ps 1 has not answered");
     cluster_fixture_start(&fixture, ps);
