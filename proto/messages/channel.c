@@ -14,6 +14,7 @@ static void drop_first(struct channel *channel) {
     channel->first = entry->next;
     if (!channel->first)
         channel->last = NULL;
+    channel->bytes -= entry->size;
     free(entry);
 }
 
@@ -37,6 +38,7 @@ bool channel_put(struct channel *channel, Capstan__Control *control) {
         channel->first = entry;
     channel->last = entry;
     channel->last_seq = control->seq;
+    channel->bytes += size;
     return true;
 }
 

@@ -23,6 +23,7 @@ struct channel {
     uint64_t last_seq; /* last number assigned */
     uint64_t received; /* highest number received in order: acknowledged */
     struct channel_entry *first, *last; /* not yet acknowledged */
+    size_t bytes;                       /* of those messages */
 };
 
 /* Frees the unacknowledged messages. */

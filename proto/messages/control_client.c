@@ -31,6 +31,9 @@ static const int64_t CONTROL_CLIENT_POLL_INTERVAL =
 
 enum { MULTI_CONNECT_MAX = 16 };
 
+/* Of messages that wait for a chief that is away. */
+enum { KEPT_BYTES = 256 << 20 };
+
 /* The links to a chief that listens on one of several consecutive ports: all of
  * them until it has answered on one. */
 struct multi_connect {
@@ -1105,6 +1108,8 @@ void control_client_send_reliable(struct control_client *client,
                   "no memory for a message to the chief");
     if (body->body_case == CAPSTAN__CONTROL__BODY_EVALUATED)
         client->evaluated = client->channel.last_seq;
+    if (client->orphaned_at && client->channel.bytes > KEPT_BYTES)
+        lose_chief(client, "is away, and what waits for it takes 256 MiB");
     control_client_send_pending(client, time_now());
 }
 

@@ -12,6 +12,7 @@
 #include "tests/lib/test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -392,12 +393,16 @@ static void send_unknown(struct link_fixture *fixture, uint32_t peer) {
     send_order(fixture, peer, &control);
 }
 
-static void send_evaluated(struct control_client *client) {
+/* With so many BYTES of scores. */
+static void send_evaluated(struct control_client *client, size_t bytes) {
     Capstan__Evaluated evaluated = CAPSTAN__EVALUATED__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    evaluated.scores = (ProtobufCBinaryData){bytes, calloc(bytes + 1, 1)};
+    assert_non_null(evaluated.scores.data);
     control.body_case = CAPSTAN__CONTROL__BODY_EVALUATED;
     control.evaluated = &evaluated;
     control_client_send_reliable(client, &control);
+    free(evaluated.scores.data);
 }
 
 /* The first view comes again after the second, by a chief that has not read the
@@ -413,7 +418,7 @@ TEST(the_next_chief_gets_the_newest_view_and_what_the_last_one_has_read) {
     control_client_heartbeat(client)->clock = 7;
     for (uint64_t seq = 1; seq <= 4; seq++)
         assert_int_equal(await_order(client)->seq, seq);
-    send_evaluated(client);
+    send_evaluated(client, 0);
     control_client_heartbeat(client)->clock = 9;
     send_view(fixture, peer, 1);
     send_unknown(fixture, peer);
@@ -425,6 +430,35 @@ TEST(the_next_chief_gets_the_newest_view_and_what_the_last_one_has_read) {
     assert_int_equal(received->join->rejoin->view->number, 2);
     assert_int_equal(received->join->rejoin->heard, 7);
     message_free_control(&received);
+    control_client_close(&client);
+    past = NULL;
+}
+
+/* Of a chief that is silent for long, or whose place another one has. */
+TEST(what_waits_for_a_chief_that_is_away_is_bounded) {
+    struct member_past of_ps = {0};
+    past = &of_ps;
+    link_fixture_capture_log(fixture);
+    struct control_client *client = open_client(fixture, true);
+    uint32_t peer = join(fixture, client);
+    send_plan(fixture, peer, 2);
+    send_view(fixture, peer, 1);
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        assert_int_equal(await_order(client)->seq, seq);
+    send_unknown(fixture, peer);
+    const Capstan__Control *order = NULL;
+    int64_t deadline = time_now() + LINK_FIXTURE_DEADLINE;
+    while (!control_client_is_orphaned(client)) {
+        assert_true(time_now() < deadline);
+        assert_ok(step(client, &order, &failure));
+    }
+    send_evaluated(client, 1 << 20);
+    assert_ok(step(client, &order, &failure));
+    assert_null(order);
+    send_evaluated(client, 256 << 20);
+    order = await_order(client);
+    assert_int_equal(order->body_case, CAPSTAN__CONTROL__BODY_STOP);
+    assert_contains(order->stop->text, "what waits for it takes 256 MiB");
     control_client_close(&client);
     past = NULL;
 }
