@@ -7,6 +7,7 @@
 
 #include "chief/control/adoption.h"
 #include "chief/control/membership.h"
+#include "chief/plan/device_replicas.h"
 #include "chief/plan/model_spec.h"
 #include "chief/plan/planning.h"
 #include "chief/report/metrics.h"
@@ -218,6 +219,12 @@ static void take_ps(struct run *run, struct roster_slot *slot) {
     ps->highest = rejoin->heartbeat->clock;
 }
 
+static void take_trainer(struct run *run, struct roster_slot *slot) {
+    const Capstan__Rejoin *rejoin = rejoin_of(run, adopt_place(run, slot));
+    device_replicas_take_over(run, slot->rank, rejoin->visible_devices);
+    model_spec_receive(run, slot, rejoin->model_spec);
+}
+
 /* Nobody has its place, or its member has not answered and is dead, which
  * membership_check_deaths finds. */
 static void take_missing(struct run *run, struct roster_slot *slot,
@@ -227,6 +234,7 @@ static void take_missing(struct run *run, struct roster_slot *slot,
     slot->state = rank->incarnation ? ROSTER_HELD : ROSTER_VACATED;
     slot->incarnation = rank->incarnation;
     slot->last_seen = now - run->roster.peer_limit - 1;
+    device_replicas_take_over(run, slot->rank, NULL);
     snprintf(slot->host, sizeof slot->host, "(unknown)");
 }
 
@@ -242,7 +250,7 @@ static void take_members(struct run *run, int64_t now) {
         else if (slot->role == CLUSTER_PS)
             take_ps(run, slot);
         else
-            model_spec_receive(run, slot, rejoin_of(run, p)->model_spec);
+            take_trainer(run, slot);
     }
 }
 

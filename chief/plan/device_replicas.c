@@ -371,6 +371,15 @@ void device_replicas_receive_visible(
     send_assignments(run);
 }
 
+void device_replicas_take_over(struct run *run, uint32_t rank,
+                               const Capstan__VisibleDevices *reported) {
+    struct visible_devices *devices = &run->trainers[rank].visible_devices;
+    *devices = (struct visible_devices){.known = true, .wanted_devices = 1};
+    if (reported)
+        store_report(devices, reported);
+    devices->answered = true;
+}
+
 void device_replicas_have_declared(struct run *run,
                                    const struct roster_slot *slot) {
     struct visible_devices *devices =

@@ -61,6 +61,11 @@ void device_replicas_receive_visible(
     struct run *run, struct roster_slot *slot,
     const Capstan__VisibleDevices *visible_devices);
 
+/* Of a run that this chief adopts: RANK has REPORTED to the chief before, and
+ * has its place. NULL: that is not known, and nobody waits for it. */
+void device_replicas_take_over(struct run *run, uint32_t rank,
+                               const Capstan__VisibleDevices *reported);
+
 /* The trainer in SLOT has sent its model spec: if it has not reported devices,
  * none are expected any more. */
 void device_replicas_have_declared(struct run *run,

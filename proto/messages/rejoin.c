@@ -11,6 +11,7 @@ void rejoin_clear(struct rejoin *rejoin) {
     message_free_control(&rejoin->plan);
     message_free_control(&rejoin->view);
     message_free_control(&rejoin->model_spec);
+    message_free_control(&rejoin->visible_devices);
     message_free_control(&rejoin->finished);
     message_free_control(&rejoin->sums);
     message_free_control(&rejoin->interrupted);
@@ -61,6 +62,9 @@ void rejoin_note_sent(struct rejoin *rejoin, const Capstan__Control *control) {
     case CAPSTAN__CONTROL__BODY_MODEL_SPEC:
         keep_copy(&rejoin->model_spec, control);
         break;
+    case CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES:
+        keep_copy(&rejoin->visible_devices, control);
+        break;
     case CAPSTAN__CONTROL__BODY_FINISHED:
         keep_copy(&rejoin->finished, control);
         break;
@@ -89,6 +93,8 @@ void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
         message->view = rejoin->view->view;
     if (rejoin->model_spec)
         message->model_spec = rejoin->model_spec->model_spec;
+    if (rejoin->visible_devices)
+        message->visible_devices = rejoin->visible_devices->visible_devices;
 }
 
 /* The new chief asks for the rest anew, or has it from the Rejoin. It drops

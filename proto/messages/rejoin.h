@@ -18,9 +18,10 @@ enum { REJOIN_REPORTS = 16 };
 struct rejoin {
     uint64_t term; /* of the last chief that has adopted the run; 0: none */
     Capstan__Control *plan, *view; /* as received; NULL: not yet */
-    Capstan__Control *model_spec;  /* the last of each as sent; NULL: */
-    Capstan__Control *finished, *sums, *interrupted; /* it was not */
-    Capstan__Control *reports[REJOIN_REPORTS];       /* of planned snapshots */
+    /* The last of each as sent; NULL: it was not. */
+    Capstan__Control *model_spec, *visible_devices, *finished, *sums;
+    Capstan__Control *interrupted;
+    Capstan__Control *reports[REJOIN_REPORTS]; /* of planned snapshots */
     uint32_t num_reports;
 };
 

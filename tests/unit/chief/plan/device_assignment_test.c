@@ -155,3 +155,22 @@ TEST(a_peer_that_reports_too_many_devices_is_refused) {
     assert_int_equal(fixture->run.trainers[0].devices, JOB_MAX_DEVICES);
     assert_int_equal(fixture->run.trainers[1].devices, 1);
 }
+
+/* The chief before has told all their places. A worker that comes in later is
+ * among them, and waits for none that is gone. */
+TEST(the_workers_of_an_adopted_run_keep_their_places) {
+    struct run *run = &fixture->run;
+    char *ids[] = {"a", "b"};
+    Capstan__VisibleDevices seen = CAPSTAN__VISIBLE_DEVICES__INIT;
+    seen.devices = ids;
+    seen.n_devices = seen.wanted_devices = 2;
+    device_replicas_take_over(run, 0, &seen);
+    device_replicas_take_over(run, 1, NULL);
+    device_replicas_take_over(run, 2, NULL);
+    run->phase = RUN_TRAINING;
+    run->trainers[2].visible_devices.answered = false; /* a new process */
+    tell(fixture, 2, "a b", 2);
+    assert_true(run->trainers[2].visible_devices.answered);
+    expect(fixture, 0, 0, 2);
+    expect(fixture, 2, 1, 2);
+}

@@ -147,3 +147,22 @@ TEST(what_was_not_acknowledged_is_sent_again) {
     message_free_control(&control);
     assert_null(channel_next(&member_channel, 0, 1));
 }
+
+/* Those who come in later share devices with it. */
+TEST(the_next_chief_is_sent_the_devices_that_it_sees) {
+    char *ids[] = {"a"};
+    Capstan__VisibleDevices visible_devices = CAPSTAN__VISIBLE_DEVICES__INIT;
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    Capstan__Rejoin message;
+    rejoin_fill(&rejoin, &heartbeat, &message);
+    assert_null(message.visible_devices);
+    visible_devices.devices = ids;
+    visible_devices.n_devices = 1;
+    control.body_case = CAPSTAN__CONTROL__BODY_VISIBLE_DEVICES;
+    control.visible_devices = &visible_devices;
+    send_control(&control);
+    rejoin_fill(&rejoin, &heartbeat, &message);
+    assert_non_null(message.visible_devices);
+    assert_string_equal(message.visible_devices->devices[0], "a");
+}
