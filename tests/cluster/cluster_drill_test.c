@@ -87,7 +87,7 @@ TEST(a_drill_of_ps_ends_with_the_weights_of_an_undisturbed_run) {
     cluster_run_job(run, JOB);
     struct cluster_process *local = drill_and_compare(
         run, "2",
-        WORDS("--kill-every", "0.2", "--kill", "ps", "--max-restarts", "1"), 3,
+        WORDS("--kill-every", "0.5", "--kill", "ps", "--max-restarts", "1"), 3,
         "rewinds");
     unsigned kills = drill_count(local, "drill: kills ps ");
     assert_int_equal(drill_count(local, "the run goes on after step "), kills);
@@ -112,7 +112,7 @@ TEST(a_drill_of_any_ends) {
     cluster_run_job(run, LONG_JOB);
     struct cluster_process *local = drill_start(
         run, "drill", "a",
-        WORDS("--kill-every", "0.3", "--kill", "any", "--max-restarts", "1"));
+        WORDS("--kill-every", "0.8", "--kill", "any", "--max-restarts", "1"));
     cluster_run_expect(local, 0, LONG);
     assert_true(drill_count(local, "drill: kills ") >= 2);
 }
@@ -121,7 +121,7 @@ TEST(a_drill_of_workers_ends_and_goes_back_nowhere) {
     cluster_run_job(run, JOB);
     struct cluster_process *local =
         drill_start(run, "drill", "a",
-                    WORDS("--kill-every", "0.2", "--kill", "worker",
+                    WORDS("--kill-every", "0.5", "--kill", "worker",
                           "--max-restarts", "1"));
     cluster_run_expect(local, 0, LONG);
     assert_true(drill_count(local, "drill: kills worker ") >= 3);
@@ -134,7 +134,7 @@ TEST(a_drill_of_ranks_ends_with_the_weights_of_an_undisturbed_run) {
                     "{\"epochs\": 2000, \"steps_per_print\": 100, "
                     "\"checkpoint\": {\"every_steps\": 100, \"keep\": 3}}");
     drill_and_compare(run, "0",
-                      WORDS("--kill-every", "0.2", "--kill", "worker"), 3,
+                      WORDS("--kill-every", "0.4", "--kill", "worker"), 3,
                       "rewinds");
 }
 

@@ -482,7 +482,8 @@ static struct cluster_process *start_allreduce(struct cluster_run *run,
     return cluster_run_start(
         run, name,
         WORDS("local", "job.json", "--ps", "0", "--workers", "3", "--json",
-              "--set", textf("checkpoint.dir=%s", dir), "--set", change),
+              "--set", textf("checkpoint.dir=%s", dir), "--set", change,
+              "--set", "epochs=600"), /* seconds, also where a disk is slow */
         NULL);
 }
 
