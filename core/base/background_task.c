@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/background_task.h"
 
+#include "core/base/limits.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -51,6 +53,7 @@ enum status background_task_open(struct background_task **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a thread");
     task->work = work;
     task->context = context;
+    limits_await_descriptors();
     task->done = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     task->cancel = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int error =

@@ -2,16 +2,23 @@
 #include "core/base/limits.h"
 
 #include "core/base/cgroup.h"
+#include "core/base/time.h"
 
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The soft limit that servers set, so that unknown peers' connections do not
  * use it up. */
 enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
+/* As many as a file of a checkpoint takes, or a thread. */
+enum { AWAITED_DESCRIPTORS = 8 };
+static const int64_t AWAITED_LIMIT = 2 * TIME_S;
+
 static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
     uint64_t count = 0;
@@ -43,6 +50,23 @@ enum status limits_descriptors(uint64_t more, const char *consumer,
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     return STATUS_OK;
+}
+
+static bool has_free_descriptors(void) {
+    int opened[AWAITED_DESCRIPTORS], count = 0;
+    while (count < AWAITED_DESCRIPTORS &&
+           (opened[count] = eventfd(0, EFD_CLOEXEC)) >= 0)
+        count++;
+    for (int i = 0; i < count; i++)
+        close(opened[i]);
+    return count == AWAITED_DESCRIPTORS;
+}
+
+void limits_await_descriptors(void) {
+    static const struct timespec again = {.tv_nsec = 5000000};
+    int64_t until = time_now() + AWAITED_LIMIT;
+    while (!has_free_descriptors() && time_now() < until)
+        nanosleep(&again, NULL);
 }
 
 /* Processor time that may be used in each period, in microseconds; a group

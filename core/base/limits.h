@@ -28,4 +28,8 @@ enum { LIMITS_OWN_DESCRIPTORS = 64 };
 enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) MUST_CHECK;
 
+/* Before files or threads are opened: while peers that are not admitted hold
+ * all descriptors, waits until some have been taken back, at most 2 s. */
+void limits_await_descriptors(void);
+
 #endif

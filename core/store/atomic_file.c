@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/atomic_file.h"
 
+#include "core/base/limits.h"
 #include "core/store/fs_info.h"
 
 #include <assert.h>
@@ -31,6 +32,7 @@ enum status atomic_file_create(struct atomic_file *file, const char *path,
     memcpy(file->path, path, strlen(path) + 1);
     file->bytes = bytes;
     file->fd = -1;
+    limits_await_descriptors();
     if (!unlink(file->temporary) || errno == ENOENT)
         file->fd =
             open(file->temporary,

@@ -6,6 +6,7 @@
  * the snapshot still holds. */
 #include "proto/holder/snapshots.h"
 
+#include "core/base/limits.h"
 #include "core/base/time.h"
 #include "core/base/trace.h"
 #include "core/store/checkpoint.h"
@@ -365,6 +366,7 @@ enum status snapshots_open(struct snapshots **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for snapshots");
     }
     all->settings = *settings;
+    limits_await_descriptors();
     all->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     pthread_mutex_init(&all->mutex, NULL);
     pthread_cond_init(&all->changed, NULL);
