@@ -449,7 +449,9 @@ TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
     pthread_join(thread, NULL);
     long grown = anonymous_kb() - before;
     print_message("# %ld KB more, %u messages meanwhile\n", grown, messages);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what is freed */
     assert_true(grown < GROWTH_KB);
+#endif
     link_close(&guarded->client);
     link_keys_close(&keys);
 }
