@@ -630,6 +630,24 @@ static enum status launch_with_summary(const struct launch_settings *launch,
     return status;
 }
 
+/* Of `capstan local`, whose processes run PROGRAM. All is borrowed. */
+static struct launch_settings local_settings(
+    const struct options *options, const struct process_settings *settings,
+    const struct job *job, const char *program, const struct log *log) {
+    return (struct launch_settings){.program = program,
+                                    .address =
+                                        process_settings_address(settings),
+                                    .num_ps = local_num_ps(options, job),
+                                    .num_workers = options->num_workers,
+                                    .grace = job->timeouts.grace,
+                                    .stop = job->timeouts.stop,
+                                    .metrics = settings->metrics,
+                                    .max_restarts = options->max_restarts,
+                                    .kill_every = options->kill_every,
+                                    .kills = local_kills(options),
+                                    .log = log};
+}
+
 /* Workers are processes of a caller of the library; its own settings are not
  * known here. */
 static enum status local_script(const struct options *options,
@@ -658,20 +676,11 @@ static enum status local_script(const struct options *options,
         job_free(&job);
         return status;
     }
-    struct launch_settings launch = {
-        .program = program,
-        .command = options->command,
-        .address = process_settings_address(settings),
-        .writers = options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_WORKERS,
-        .num_ps = local_num_ps(options, job),
-        .num_workers = options->num_workers,
-        .grace = job->timeouts.grace,
-        .stop = job->timeouts.stop,
-        .metrics = settings->metrics,
-        .max_restarts = options->max_restarts,
-        .kill_every = options->kill_every,
-        .kills = local_kills(options),
-        .log = log};
+    struct launch_settings launch =
+        local_settings(options, settings, job, program, log);
+    launch.command = options->command;
+    launch.writers =
+        options->json ? LAUNCH_STDOUT_NOBODY : LAUNCH_STDOUT_WORKERS;
     status = launch_with_summary(&launch, summary, code, why);
     job_free(&job);
     return status;
@@ -821,20 +830,10 @@ static enum status local_job(const struct options *options,
     }
     launch_program(program, sizeof program);
     local_arguments(options, job, handed, arguments);
-    struct launch_settings launch = {.program = program,
-                                     .address =
-                                         process_settings_address(settings),
-                                     .num_ps = local_num_ps(options, job),
-                                     .num_workers = options->num_workers,
-                                     .azureml_distribution = distribution,
-                                     .run_arguments = arguments,
-                                     .grace = job->timeouts.grace,
-                                     .stop = job->timeouts.stop,
-                                     .metrics = settings->metrics,
-                                     .max_restarts = options->max_restarts,
-                                     .kill_every = options->kill_every,
-                                     .kills = local_kills(options),
-                                     .log = log};
+    struct launch_settings launch =
+        local_settings(options, settings, job, program, log);
+    launch.azureml_distribution = distribution;
+    launch.run_arguments = arguments;
     status = local_run(&launch, code, why);
     if (status)
         log_failure(log, why);
