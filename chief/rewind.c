@@ -457,8 +457,10 @@ bool rewind_end(struct run *run) {
         lineage->opened = run->opened;
     lineage->in_vain =
         run->end_step > lineage->furthest ? 0 : lineage->in_vain + 1;
-    if (run->end_step > lineage->furthest)
-        lineage->furthest = run->end_step;
+    /* A trainer reports the loss of a round that the lost ps has not closed. */
+    lineage->furthest =
+        larger(lineage->furthest,
+               larger(run->end_step, run->metrics.points.max_step));
     if (run->end_step > lineage->reached)
         lineage->reached = run->end_step;
     return true;
