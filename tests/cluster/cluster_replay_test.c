@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What processes of a run with a secret have sent to each other, sent again by
+ * somebody who has read along: no handshake ends, so no message is taken. */
+#define STATE struct recorded_run *recorded
+
+#include "core/base/time.h"
+#include "tests/cluster/bad_peers.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/cluster/recording_proxy.h"
+#include "tests/lib/test.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* CURVE's first commands with their heads (rfc.zeromq.org/spec/26). */
+enum { GREETING = 64, HELLO = 202, WELCOME = 170 };
+enum { AT_ONCE = 3 /* of 256 KiB that count as unread, of 1 MiB */ };
+enum { CHIEF, PS, WORKER, PORTS };
+enum { LATE = PORTS, PROCESSES }; /* worker 2, which is stopped */
+static const int64_t DEADLINE = 30 * TIME_S, LOG_INTERVAL = 10 * TIME_S;
+
+/* Worker 0 leads. Worker 1 knows no chief and finds no ps that could tell, so
+ * the chief announces itself at its port. */
+struct recorded_run {
+    struct cluster_run *run;
+    uint16_t ports[PORTS];
+    struct recording_proxy *proxies[PORTS];
+    struct cluster_process *processes[PROCESSES];
+    struct recording recordings[2 * PORTS * RECORDING_PROXY_CONNECTIONS];
+    unsigned count;
+};
+
+static int setup(void **state) {
+    struct recorded_run *recorded = calloc(1, sizeof *recorded);
+    void *run;
+    if (!recorded || cluster_run_setup(&run))
+        return -1;
+    recorded->run = run;
+    *state = recorded;
+    setenv("CAPSTAN_LANE", "tcp", 1);
+    return 0;
+}
+
+static int teardown(void **state) {
+    struct recorded_run *recorded = *state;
+    void *run = recorded->run;
+    cluster_run_teardown(&run);
+    for (int p = 0; p < PORTS; p++)
+        recording_proxy_close(&recorded->proxies[p]);
+    unsetenv("CAPSTAN_LANE");
+    free(recorded);
+    return 0;
+}
+
+FIXTURE(setup, teardown);
+
+static uint16_t port_of_worker(const struct cluster_run *run, unsigned index) {
+    const char *address = json_string_value(
+        json_array_get(json_object_get(run->cluster, "worker"), index));
+    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
+}
+
+static void start_part(struct recorded_run *recorded, int process,
+                       const char *name, const char *workers, uint16_t ps) {
+    const char *type = strncmp(name, "ps", 2) != 0 ? "worker" : "ps";
+    const char *config = textf(
+        "TF_CONFIG={\"cluster\": {\"ps\": [\"127.0.0.1:%u\"], \"worker\": %s},"
+        " \"task\": {\"type\": \"%s\", \"index\": %s}}",
+        ps, workers, type, strchr(name, '-') + 1);
+    recorded->processes[process] =
+        cluster_run_start(recorded->run, name,
+                          WORDS("run", "--secret-file", "secret",
+                                process == CHIEF ? "job.json" : NULL),
+                          WORDS(config));
+}
+
+/* Each process has the addresses of proxies instead of all but its own. */
+static void start_all(struct recorded_run *recorded) {
+    static const char *const three = "[\"127.0.0.1:%u\", \"127.0.0.1:%u\","
+                                     " \"127.0.0.1:%u\"]";
+    char own[256], others[256];
+    uint16_t *to = recorded->ports, at[PORTS],
+             late = port_of_worker(recorded->run, 2);
+    for (int p = 0; p < PORTS; p++)
+        recorded->proxies[p] = recording_proxy_open(to[p], &at[p]);
+    snprintf(own, sizeof own, three, to[CHIEF], at[WORKER], late);
+    snprintf(others, sizeof others, three, at[CHIEF], at[WORKER], late);
+    start_part(recorded, CHIEF, "worker-0", own, at[PS]);
+    start_part(recorded, WORKER, "worker-1",
+               textf("{\"1\": \"127.0.0.1:%u\"}", to[WORKER]), at[PS]);
+    cluster_run_await_soon(recorded->processes[CHIEF], "worker 1 joined");
+    start_part(recorded, PS, "ps-0", others, to[PS]);
+    start_part(recorded, LATE, "worker-2", others, at[PS]);
+}
+
+/* With one trainer stopped in the midst, no round closes: the run is there. */
+static void pause_training(struct recorded_run *recorded) {
+    cluster_run_await_soon(recorded->processes[CHIEF], "step 20/");
+    cluster_run_signal(recorded->processes[LATE], SIGSTOP);
+}
+
+/* Adds what was sent to each port by those who have said more than a
+ * handshake. */
+static void take_recordings(struct recorded_run *recorded) {
+    for (int p = 0; p < PORTS; p++) {
+        struct recording *taken = &recorded->recordings[recorded->count];
+        unsigned whole = 0,
+                 count = recording_proxy_copy(recorded->proxies[p], taken);
+        for (unsigned i = 0; i < count; i++)
+            if (taken[i].size > 2 * (GREETING + HELLO))
+                taken[whole++] = taken[i];
+        if (!whole)
+            fail_msg("of %u connections to port %d none is recorded", count, p);
+        recorded->count += whole;
+    }
+}
+
+/* Reads until the other side closes, or COUNT bytes are here: how many. */
+static size_t read_answer(int connection, size_t count) {
+    unsigned char byte;
+    struct pollfd item = {connection, POLLIN, 0};
+    size_t got = 0;
+    while (got < count) {
+        if (poll(&item, 1, (int)(DEADLINE / TIME_MS)) != 1)
+            fail_msg("%zu bytes of %zu, and the connection is open", got,
+                     count);
+        if (recv(connection, &byte, 1, 0) != 1)
+            break;
+        got++;
+    }
+    return got;
+}
+
+/* Sends RECORDING in its parts. A server that goes on after the handshake
+ * answers READY. */
+static void replay(uint16_t port, const struct recording *recording) {
+    const size_t ends[] = {GREETING, GREETING + HELLO, recording->size};
+    int connection = bad_peers_connect(port);
+    size_t sent = 0;
+    if (connection < 0)
+        fail_msg("nobody listens on port %u", port);
+    for (int part = 0; part < 3; part++) {
+        (void)send(connection, recording->bytes + sent, ends[part] - sent,
+                   MSG_NOSIGNAL);
+        sent = ends[part];
+        size_t answered = read_answer(connection, part == 0   ? GREETING
+                                                  : part == 1 ? WELCOME
+                                                              : 1);
+        if (part == 0)
+            assert_int_equal(answered, GREETING);
+        if (part == 2 && answered)
+            fail_msg("port %u goes on after a handshake of before", port);
+    }
+    close(connection);
+}
+
+/* To each port; no more at a time than the guard of a port lets in. */
+static void replay_all(const struct recorded_run *recorded) {
+    for (unsigned i = 0; i < recorded->count; i++) {
+        for (int p = 0; p < PORTS; p++)
+            replay(recorded->ports[p], &recorded->recordings[i]);
+        if (i % AT_ONCE == AT_ONCE - 1)
+            cluster_fixture_sleep(1.5);
+    }
+}
+
+/* What PROCESS says of those whom it refuses, the same once in LOG_INTERVAL. */
+static void expect_few_lines(const struct cluster_process *process,
+                             int64_t elapsed) {
+    const char *errors = cluster_run_errors(process), *at = errors;
+    int64_t count = 0;
+    for (; (at = strstr(at, "an unknown peer on port")); at++)
+        count++;
+    if (count > 1 + elapsed / LOG_INTERVAL)
+        fail_msg("%d lines: %s", (int)count, strstr(errors, "an unknown peer"));
+}
+
+/* One run to FILE, where AGAIN with all recordings so far sent to its ports. */
+static void run_once(struct recorded_run *recorded, const char *file,
+                     bool again) {
+    cluster_run_job(recorded->run,
+                    textf("{\"steps\": 3000, \"steps_per_print\": 1,"
+                          " \"timeouts\": {\"peer\": 600},"
+                          " \"checkpoint\": {\"resume\": \"never\"},"
+                          " \"export\": {\"path\": \"%s\"}}",
+                          file));
+    start_all(recorded);
+    pause_training(recorded);
+    take_recordings(recorded);
+    int64_t begun = time_now();
+    if (again)
+        replay_all(recorded);
+    int64_t elapsed = time_now() - begun;
+    cluster_run_signal(recorded->processes[LATE], SIGCONT);
+    for (int i = 0; i < PROCESSES; i++)
+        cluster_run_expect_soon(recorded->processes[i], 0);
+    for (int i = 0; i < PROCESSES; i++)
+        expect_few_lines(recorded->processes[i], elapsed);
+    for (int p = 0; p < PORTS; p++)
+        recording_proxy_close(&recorded->proxies[p]);
+}
+
+/* Those of the run that goes on, and those of an earlier one with the same
+ * secret at the same ports. */
+TEST(what_was_sent_before_does_nothing_when_it_is_sent_again) {
+    struct cluster_run *run = recorded->run;
+    cluster_fixture_tool(run, 0, WORDS("keygen", "secret"));
+    cluster_run_describe(run, 0, 1, 3);
+    recorded->ports[CHIEF] = port_of_worker(run, 0);
+    recorded->ports[WORKER] = port_of_worker(run, 1);
+    const char *ps = json_string_value(
+        json_array_get(json_object_get(run->cluster, "ps"), 0));
+    recorded->ports[PS] = (uint16_t)strtoul(strrchr(ps, ':') + 1, NULL, 10);
+    run_once(recorded, "alone.safetensors", false);
+    run_once(recorded, "replayed.safetensors", true);
+    print_message("# %u connections, each to %d ports\n", recorded->count,
+                  PORTS);
+    assert_int_equal(
+        system(textf("cmp %s/alone.safetensors %s/replayed.safetensors",
+                     run->folder, run->folder)),
+        0);
+}
