@@ -745,9 +745,14 @@ static enum status lead_run(struct run *run,
                  link_port(run->link), (unsigned long long)run->id);
     run->join_limit = time_from_seconds(settings->join_timeout);
     chief_advertised_address(settings, run, address, sizeof address);
-    struct discovery *discovery =
-        discovery_open(settings->zmq, settings->address, settings->keys,
-                       settings->cluster, &run->roster, address);
+    struct discovery *discovery = discovery_open(
+        &(struct discovery_settings){.zmq = settings->zmq,
+                                     .source = settings->address,
+                                     .address = address,
+                                     .keys = settings->keys,
+                                     .cluster = settings->cluster,
+                                     .roster = &run->roster,
+                                     .log = run->log});
     enum status status = discovery ? chief_prepare(run, settings, why)
                                    : status_fail(why, FAILURE_NO_MEMORY,
                                                  "no memory for a chief");

@@ -14,6 +14,7 @@
 #include "core/base/time.h"
 #include "proto/messages/process_report.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -484,6 +485,17 @@ static void end_client(struct http_client *client) {
     shutdown(client->descriptor, SHUT_RDWR);
 }
 
+/* Ends CLIENT, before libmicrohttpd has read it, if its request begins with
+ * neither a letter, as a method does, nor a line, which HTTP lets precede it: a
+ * member of a run that takes this port for its chief's learns at once that it
+ * is none. */
+static void end_if_foreign(struct http_client *client) {
+    char first;
+    if (recv(client->descriptor, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
+        !isalpha((unsigned char)first) && first != '\r' && first != '\n')
+        end_client(client);
+}
+
 /* The oldest of ADDRESS (NULL: of all) that may go on. *COUNT: how many may. */
 static struct http_client *oldest_client(struct status_server *server,
                                          const char *address, unsigned *count) {
@@ -524,6 +536,7 @@ static void add_client(struct status_server *server,
     oldest = oldest_client(server, NULL, &count);
     if (count > MAX_CONNECTIONS)
         end_client(oldest);
+    end_if_foreign(client);
 }
 
 static void notice_connection(void *context, struct MHD_Connection *connection,
@@ -576,7 +589,11 @@ static void *serve(void *context) {
         if (MHD_get_timeout(server->daemon, &wanted) == MHD_YES &&
             (wait < 0 || wanted < (unsigned)wait))
             wait = (int)wanted;
-        if (poll(ready, 2, wait) >= 0 || errno == EINTR)
+        bool goes_on = poll(ready, 2, wait) >= 0 || errno == EINTR;
+        for (unsigned i = 0; i < MAX_ACCEPTED; i++)
+            if (server->clients[i].since && !server->clients[i].ended)
+                end_if_foreign(&server->clients[i]);
+        if (goes_on)
             MHD_run(server->daemon);
     }
     return NULL;

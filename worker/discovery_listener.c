@@ -171,11 +171,29 @@ static void discovery_listener_connect_to(struct discovery_listener *listener,
     listener->next_ps++;
 }
 
+/* Of the ps that it is connected to, or tries to be. */
+static void name_listener_refusal(const struct discovery_listener *listener,
+                                  const struct cluster_task *task) {
+    char text[512];
+    int64_t since;
+    const char *refusal =
+        link_answer_of_keys(link_answer(listener->ps_link, &since));
+    if (!refusal)
+        return;
+    snprintf(text, sizeof text, "ps %u at %.256s:%u %s", task->index,
+             task->host, task->port, refusal);
+    if (link_may_log(listener->ps_link, text))
+        log_warning(listener->process->log, "foreign_server_found", "%s", text);
+}
+
 /* Asks the next listed ps for the chief's address. */
 static void query_ps(struct discovery_listener *listener, int64_t now) {
     const struct cluster_job *ps =
         &listener->member->discovery_cluster->jobs[CLUSTER_PS];
     const struct cluster_task *task = &ps->tasks[listener->next_ps % ps->count];
+    if (listener->next_ps)
+        name_listener_refusal(listener,
+                              &ps->tasks[(listener->next_ps - 1) % ps->count]);
     if (!listener->resolve &&
         now - listener->connected_at >= CONNECT_INTERVAL) {
         listener->connected_at = now;

@@ -21,32 +21,27 @@ struct announcement {
 };
 
 struct discovery {
-    void *zmq;
-    const char *source;
-    const struct link_keys *keys;
-    const struct cluster *cluster;
-    const struct roster *roster;
+    struct discovery_settings settings;
     char address[300];
     struct announcement announcements[MAX_ANNOUNCEMENTS];
     uint32_t next; /* slot to be announced to after those */
     int64_t last_step;
+    bool *refused; /* by slot: it has other keys, which was logged */
 };
 
-struct discovery *discovery_open(void *zmq, const char *source,
-                                 const struct link_keys *keys,
-                                 const struct cluster *cluster,
-                                 const struct roster *roster,
-                                 const char *address) {
+struct discovery *discovery_open(const struct discovery_settings *settings) {
     struct discovery *discovery = calloc(1, sizeof *discovery);
-    if (!discovery)
+    bool *refused =
+        calloc(settings->roster->count + 1, sizeof *discovery->refused);
+    if (!discovery || !refused) {
+        free(discovery);
+        free(refused);
         return NULL;
-    *discovery = (struct discovery){.zmq = zmq,
-                                    .source = source,
-                                    .keys = keys,
-                                    .cluster = cluster,
-                                    .roster = roster,
-                                    .last_step = time_now()};
-    snprintf(discovery->address, sizeof discovery->address, "%s", address);
+    }
+    *discovery = (struct discovery){
+        .settings = *settings, .last_step = time_now(), .refused = refused};
+    snprintf(discovery->address, sizeof discovery->address, "%s",
+             settings->address);
     return discovery;
 }
 
@@ -63,6 +58,7 @@ void discovery_close(struct discovery **where) {
         return;
     for (int i = 0; i < MAX_ANNOUNCEMENTS; i++)
         close_announcement(&discovery->announcements[i]);
+    free(discovery->refused);
     free(discovery);
 }
 
@@ -82,24 +78,43 @@ static bool discovery_connect_to(struct discovery *discovery,
                                  const char *address) {
     struct link_settings settings = {
         .max_frame = MESSAGE_MAX_HEADER,
-        .address = discovery->source,
-        .keys = discovery->keys,
+        .address = discovery->settings.source,
+        .keys = discovery->settings.keys,
         .party =
             cluster_party(announcement->slot->role, announcement->slot->index),
         .flush_ms = 1000};
     struct failure why;
-    return !link_open(&announcement->link, discovery->zmq, LINK_CLIENT,
+    return !link_open(&announcement->link, discovery->settings.zmq, LINK_CLIENT,
                       &settings, &why) &&
            !link_connect(announcement->link, address, &why);
+}
+
+static void name_refusal(struct discovery *discovery,
+                         const struct announcement *announcement,
+                         const struct cluster_task *task) {
+    const struct roster_slot *slot = announcement->slot;
+    bool *refused =
+        &discovery->refused[slot - discovery->settings.roster->slots];
+    int64_t since;
+    const char *text =
+        link_answer_of_keys(link_answer(announcement->link, &since));
+    if (!text || *refused)
+        return;
+    *refused = true;
+    log_warning(discovery->settings.log, "foreign_server_found",
+                "%s %u at %s:%u %s", cluster_role_name(slot->role), slot->index,
+                task->host, task->port, text);
 }
 
 /* Advances by one step; false: it is over, whether it succeeded or not. */
 static bool advance(struct discovery *discovery,
                     struct announcement *announcement, int64_t now) {
     const struct cluster_task *task =
-        cluster_find(discovery->cluster, announcement->slot->role,
+        cluster_find(discovery->settings.cluster, announcement->slot->role,
                      announcement->slot->index);
     char text[300];
+    if (announcement->link)
+        name_refusal(discovery, announcement, task);
     if (announcement->link) /* the peer may have joined: it expects a message */
         return now - announcement->connecting < ANNOUNCE_TIMEOUT &&
                !send_address(discovery, announcement);
@@ -119,7 +134,7 @@ static bool advance(struct discovery *discovery,
 /* The next absent slot. ps come before trainers, because a trainer may ask a ps
  * for the chief. */
 static const struct roster_slot *next_absent(struct discovery *discovery) {
-    const struct roster *roster = discovery->roster;
+    const struct roster *roster = discovery->settings.roster;
     for (uint32_t i = 0; i < roster->count; i++) {
         const struct roster_slot *slot =
             &roster

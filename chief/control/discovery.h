@@ -12,19 +12,25 @@
 
 struct discovery;
 
-/* ADDRESS is the chief's, as peers reach it; "": unknown, nothing is announced.
- * SOURCE is a local address to connect from, or NULL; KEYS are the run's, or
- * NULL. Borrows all. NULL: no memory. */
-struct discovery *discovery_open(void *zmq, const char *source,
-                                 const struct link_keys *keys,
-                                 const struct cluster *cluster,
-                                 const struct roster *roster,
-                                 const char *address);
+struct discovery_settings {
+    void *zmq;
+    const char *source, *address; /* a local address to connect from, or NULL;
+                                     the chief's, as peers reach it; "":
+                                     unknown, nothing is announced */
+    const struct link_keys *keys; /* the run's, or NULL */
+    const struct cluster *cluster;
+    const struct roster *roster;
+    const struct log *log;
+};
+
+/* Borrows all. NULL: no memory. */
+struct discovery *discovery_open(const struct discovery_settings *settings);
 
 /* Ends all announcements and clears *DISCOVERY. */
 void discovery_close(struct discovery **discovery);
 
-/* Starts and advances announcements that are due, a few at a time. */
+/* Starts and advances announcements that are due, a few at a time. Logs once of
+ * each peer if it has other keys. */
 void discovery_step(struct discovery *discovery, int64_t now);
 
 #endif

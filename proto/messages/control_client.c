@@ -7,7 +7,6 @@
 #include "proto/messages/control_client.h"
 
 #include "core/base/free_memory.h"
-#include "core/base/secret_file.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "core/net/link/resolve.h"
@@ -353,14 +352,6 @@ static void check_answers(struct control_client *client, int64_t now) {
         "accepts connections and says nothing: is another program using the "
         "port, or a proxy before a chief that has not come, or does the chief "
         "stand still?",
-        [LINK_ANSWER_REFUSES] = "refuses this process's key, or is no chief: "
-                                "is its secret file the same?",
-        [LINK_ANSWER_NO_KEYS] =
-            "has no secret, and this process has one: give all processes of "
-            "the run the same secret file, or none",
-        [LINK_ANSWER_KEYS] =
-            "has a secret, and this process has none: give it the chief's "
-            "secret file (" SECRET_FILE_VARIABLE ", or --secret-file)",
     };
     if (client->member->chief_inproc || client->answered)
         return;
@@ -370,14 +361,15 @@ static void check_answers(struct control_client *client, int64_t now) {
             link_answer(client->multi_connect.links[i], &since);
         bool too_early =
             answer == LINK_ANSWER_LINK && now - since < WELCOME_LIMIT;
-        if (!texts[answer] || too_early)
+        const char *of_keys = link_answer_of_keys(answer),
+                   *text = of_keys ? of_keys : texts[answer];
+        if (!text || too_early)
             continue;
-        bool is_new = control_client_note_foreign(client, i, texts[answer]);
+        bool is_new = control_client_note_foreign(client, i, text);
         client->foreign_at = now;
-        bool certain =
-            client->multi_connect.count == 1 || answer >= LINK_ANSWER_REFUSES;
+        bool certain = client->multi_connect.count == 1 || of_keys;
         if (is_new && certain &&
-            (!client->last_foreign_log || answer >= LINK_ANSWER_REFUSES ||
+            (!client->last_foreign_log || of_keys ||
              now - client->last_foreign_log > WAIT_LOG_INTERVAL)) {
             client->last_foreign_log = now;
             log_warning(client->process->log, "foreign_server_found", "%s",

@@ -3,6 +3,7 @@
  * none, takes no part and is told so on both sides. */
 #define STATE struct cluster_run *run
 
+#include "commands/launch/port.h"
 #include "core/base/time.h"
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
@@ -186,6 +187,116 @@ TEST(a_worker_with_a_secret_of_a_run_without_is_named_on_both_sides) {
                  "has no secret, and this process has one");
 }
 
+static uint16_t port_of_task(const struct cluster_run *run, const char *type) {
+    const char *address = json_string_value(
+        json_array_get(json_object_get(run->cluster, type), 0));
+    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
+}
+
+enum { CHIEF, PS, WORKER, OTHER, PROCESSES }; /* worker 1 is the other */
+
+/* Starts a run that exports to FILE, and stops a trainer in its midst, so that
+ * no round closes. */
+static void start_and_pause(struct cluster_run *run, const char *file,
+                            uint16_t status_port,
+                            struct cluster_process *tasks[PROCESSES]) {
+    cluster_run_job(run, textf("{\"steps\": 3000, \"steps_per_print\": 1,"
+                               " \"timeouts\": {\"peer\": 600},"
+                               " \"checkpoint\": {\"dir\": null},"
+                               " \"export\": {\"path\": \"%s\"}}",
+                               file));
+    tasks[CHIEF] =
+        cluster_run_task(run, "chief", 0,
+                         WORDS("--secret-file", "secret", "--metrics-port",
+                               textf("%u", status_port), "job.json"));
+    tasks[PS] = start_task(run, "ps", 0, "secret");
+    tasks[WORKER] = start_task(run, "worker", 0, "secret");
+    tasks[OTHER] = start_task(run, "worker", 1, "secret");
+    cluster_run_await_soon(tasks[CHIEF], "step 20/");
+    cluster_run_signal(tasks[OTHER], SIGSTOP);
+}
+
+static void go_on_to_end(struct cluster_process *tasks[PROCESSES]) {
+    cluster_run_signal(tasks[OTHER], SIGCONT);
+    for (int i = 0; i < PROCESSES; i++)
+        cluster_run_expect_soon(tasks[i], 0);
+}
+
+/* A process with another secret, whose TF_CONFIG has CLUSTER. */
+static struct cluster_process *start_stray(struct cluster_run *run,
+                                           const char *type, unsigned index,
+                                           const char *cluster) {
+    const char *config =
+        textf("TF_CONFIG={\"cluster\": {%s}, \"task\": {\"type\": \"%s\","
+              " \"index\": %u}}",
+              cluster, type, index);
+    return cluster_run_start(
+        run, textf("stray-%s-%u", type, index),
+        WORDS("run", "--secret-file", "other",
+              strcmp(type, "chief") != 0 ? NULL : "job.json"),
+        WORDS(config));
+}
+
+static void end_stray(struct cluster_process *stray) {
+    cluster_run_signal(stray, 15);
+    cluster_run_expect_soon(stray, 128 + 15);
+}
+
+/* Those of another run come to each port of TASKS, and to the one of HTTP. */
+static void expect_strays_named(struct cluster_run *run, unsigned status_port,
+                                struct cluster_process *tasks[PROCESSES]) {
+    unsigned chief = port_of_task(run, "chief"), ps = port_of_task(run, "ps"),
+             worker = port_of_task(run, "worker");
+    struct cluster_process *strays[] = {
+        start_stray(run, "worker", 0,
+                    textf("\"chief\": [\"127.0.0.1:%u\"], \"ps\":"
+                          " [\"127.0.0.1:1\"], \"worker\": [\"127.0.0.1:0\"]",
+                          chief)),
+        start_stray(run, "ps", 0,
+                    textf("\"chief\": [\"127.0.0.1:%u\"], \"ps\":"
+                          " [\"127.0.0.1:0\"], \"worker\": [\"127.0.0.1:1\"]",
+                          status_port)),
+        start_stray(run, "worker", 1,
+                    textf("\"ps\": [\"127.0.0.1:%u\"], \"worker\":"
+                          " {\"1\": \"127.0.0.1:0\"}",
+                          ps)),
+        start_stray(run, "chief", 0,
+                    textf("\"chief\": [\"127.0.0.1:0\"], \"ps\":"
+                          " [\"127.0.0.1:%u\"], \"worker\": [\"127.0.0.1:%u\"]",
+                          ps, worker))};
+    for (int i = 0; i < 3; i++)
+        cluster_run_await(strays[i], "refuses this process's key",
+                          START + NAMED_WITHIN);
+    cluster_run_await_both(strays[3], textf("ps 0 at 127.0.0.1:%u refuses", ps),
+                           textf("worker 0 at 127.0.0.1:%u refuses", worker),
+                           START + NAMED_WITHIN);
+    for (int i = CHIEF; i < OTHER; i++)
+        cluster_run_await(tasks[i], "is the secret file the same",
+                          NAMED_WITHIN);
+    for (int i = 0; i < 4; i++)
+        end_stray(strays[i]);
+}
+
+TEST(members_of_another_run_are_named_on_both_sides_and_change_nothing) {
+    struct cluster_process *tasks[PROCESSES];
+    uint16_t port;
+    int held;
+    assert_ok(port_reserve(&port, &held, &failure));
+    make_secret(run, "secret");
+    make_secret(run, "other");
+    cluster_run_describe(run, 1, 1, 2);
+    start_and_pause(run, "alone.safetensors", port, tasks);
+    go_on_to_end(tasks);
+    start_and_pause(run, "beset.safetensors", port, tasks);
+    expect_strays_named(run, port, tasks);
+    go_on_to_end(tasks);
+    assert_int_equal(
+        system(textf("cmp %s/alone.safetensors %s/beset.safetensors",
+                     run->folder, run->folder)),
+        0);
+    close(held);
+}
+
 TEST(a_refused_job_is_answered_by_the_secret_that_it_names) {
     make_secret(run, "secret");
     cluster_run_job(run, "{\"epoch\": 3,"
@@ -231,12 +342,6 @@ TEST(a_job_whose_deepspeed_file_is_refused_is_answered_by_its_secret) {
         cluster_run_expect_soon(worker, CONFIG);
         cluster_fixture_expect_logged(worker, "the chief ended the run: ");
     }
-}
-
-static uint16_t port_of_task(const struct cluster_run *run, const char *type) {
-    const char *address = json_string_value(
-        json_array_get(json_object_get(run->cluster, type), 0));
-    return (uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10);
 }
 
 /* They say nothing, at the ports of two processes that have few descriptors. */

@@ -11,6 +11,7 @@
 #include "core/net/link/link.h"
 
 #include "core/base/fork_guard.h"
+#include "core/base/secret_file.h"
 #include "core/base/time.h"
 #include "core/net/link/link_internal.h"
 
@@ -260,6 +261,21 @@ enum link_answer link_answer(struct link *link, int64_t *since) {
         link->answer = LINK_ANSWER_UNKNOWN; /* nothing accepts any more */
     *since = link->answered_at;
     return link->answer;
+}
+
+const char *link_answer_of_keys(enum link_answer answer) {
+    static const char *const texts[] = {
+        [LINK_ANSWER_REFUSES] = "refuses this process's key, or is another "
+                                "task than listed: is its secret file the "
+                                "same?",
+        [LINK_ANSWER_NO_KEYS] =
+            "has no secret, and this process has one: give all processes of "
+            "the run the same secret file, or none",
+        [LINK_ANSWER_KEYS] =
+            "has a secret, and this process has none: give it the run's "
+            "secret file (" SECRET_FILE_VARIABLE ", or --secret-file)",
+    };
+    return texts[answer];
 }
 
 static void follow_connection(struct link *link) {

@@ -224,6 +224,10 @@ enum link_answer {
 /* Client: what answers, and *SINCE when (LINK_ANSWER_LINK). */
 enum link_answer link_answer(struct link *link, int64_t *since);
 
+/* What a server does that has other keys than its client (from
+ * LINK_ANSWER_REFUSES on), a predicate; NULL: another answer. */
+const char *link_answer_of_keys(enum link_answer answer);
+
 /* Client: is it without a connection, or was it since the last call, and SINCE
  * when had nothing come? Call it at least each second. */
 bool link_is_lost(struct link *link, int64_t *since);

@@ -17,8 +17,12 @@ TEST_WITH(link_fixture_setup, link_fixture_teardown,
     cluster.jobs[CLUSTER_PS] = (struct cluster_job){.tasks = &task, .count = 1};
     struct roster roster;
     assert_true(roster_open(&roster, false, 0, 1, TIME_S));
-    struct discovery *discovery = discovery_open(
-        fixture->zmq, NULL, NULL, &cluster, &roster, "10.0.0.1:2222");
+    struct discovery *discovery =
+        discovery_open(&(struct discovery_settings){.zmq = fixture->zmq,
+                                                    .address = "10.0.0.1:2222",
+                                                    .cluster = &cluster,
+                                                    .roster = &roster,
+                                                    .log = &fixture->log});
     zmq_pollitem_t items[LINK_POLL_ITEMS];
     int count = link_poll_items(fixture->server_link, items);
     int64_t now = time_now(), deadline = now + LINK_FIXTURE_DEADLINE;
