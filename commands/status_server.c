@@ -446,7 +446,7 @@ static int listen_at(const struct addrinfo *found) {
         return -1;
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (!bind(listener, found->ai_addr, found->ai_addrlen) &&
-        !listen(listener, MAX_CONNECTIONS))
+        !listen(listener, SOMAXCONN))
         return listener;
     int error = errno;
     close(listener);
