@@ -6,6 +6,7 @@
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_run.h"
 #include "tests/cluster/faulty_proxy.h"
+#include "tests/lib/process_memory.h"
 #include "tests/lib/test.h"
 
 #include <poll.h>
@@ -88,21 +89,6 @@ static void pause_training(struct beset_run *beset) {
     faulty_proxy_await(beset->proxy, 0, 20, CLUSTER_RUN_DEADLINE,
                        &beset->sender);
     cluster_run_signal(beset->processes[OTHER], SIGSTOP);
-}
-
-/* KB of the process's own memory. */
-static long memory_of(const struct cluster_process *process) {
-    char line[256];
-    long anonymous = -1;
-    FILE *file = fopen(textf("/proc/%d/status", cluster_run_pid(process)), "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "RssAnon: %ld kB", &anonymous);
-    fclose(file);
-    if (anonymous < 0)
-        cluster_run_expect((struct cluster_process *)process, 0, 1);
-    assert_true(anonymous >= 0);
-    return anonymous;
 }
 
 enum { BAD_PEERS = 5, ABORTS = 100, GIB = 1 << 30 };
@@ -288,7 +274,7 @@ TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {
     start(beset);
     pause_training(beset);
     for (int i = CHIEF; i < OTHER; i++)
-        before[i] = memory_of(beset->processes[i]);
+        before[i] = process_memory_kb(cluster_run_pid(beset->processes[i]));
     act_as_bad_peer(beset);
     confuse_chief(beset);
     confuse_ps(beset);
@@ -306,7 +292,8 @@ TEST_WITH(setup, teardown, bad_peers_do_not_disturb_a_run) {
         bad_peers_send_parts(beset->ports[i], GIB >> 4, 1 << 4);
     }
     for (int i = CHIEF; i < OTHER; i++) {
-        grown[i] = memory_of(beset->processes[i]) - before[i];
+        grown[i] =
+            process_memory_kb(cluster_run_pid(beset->processes[i])) - before[i];
         print_message("# process %d has grown by %ld KB\n", i, grown[i]);
     }
     assert_true(grown[CHIEF] + grown[PS] < GROWTH_KB);

@@ -8,6 +8,7 @@
 #include "core/base/time.h"
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/process_memory.h"
 #include "tests/lib/test.h"
 
 #include <arpa/inet.h>
@@ -136,19 +137,6 @@ TEST(no_method_but_those_that_read_is_answered) {
     assert_non_null(strstr(ask(served->ports[0], "HEAD", "/status"), " 200 "));
 }
 
-/* KB of the process's own memory. */
-static long memory_of(const struct cluster_process *process) {
-    char line[256];
-    long anonymous = -1;
-    FILE *file = fopen(textf("/proc/%d/status", cluster_run_pid(process)), "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file))
-        sscanf(line, "RssAnon: %ld kB", &anonymous);
-    fclose(file);
-    assert_true(anonymous >= 0);
-    return anonymous;
-}
-
 /* START, then PART over and over, SIZE bytes in all at least. */
 static void send_endless(uint16_t port, const char *start, const char *part,
                          size_t size) {
@@ -245,7 +233,7 @@ TEST(hostile_requests_cost_little_and_harm_nothing) {
     long before[ROLES];
     uint64_t step = step_of(served->ports[0]);
     for (int i = 0; i < ROLES; i++)
-        before[i] = memory_of(served->tasks[i]);
+        before[i] = process_memory_kb(cluster_run_pid(served->tasks[i]));
     for (int i = 0; i < ROLES; i++) {
         send_large_requests(served->ports[i]);
         expect_answered(served->ports[i]);
@@ -254,7 +242,8 @@ TEST(hostile_requests_cost_little_and_harm_nothing) {
         expect_answered_meanwhile(served->ports[i]);
     }
     for (int i = 0; i < ROLES; i++) {
-        long grown = memory_of(served->tasks[i]) - before[i];
+        long grown =
+            process_memory_kb(cluster_run_pid(served->tasks[i])) - before[i];
         print_message("# process %d has grown by %ld KB\n", i, grown);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what is freed */
         assert_true(grown < GROWTH_KB);

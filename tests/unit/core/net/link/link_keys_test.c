@@ -10,6 +10,7 @@
 #include "core/net/link/link.h"
 #include "core/net/link/zap_handler.h"
 #include "tests/cluster/bad_peers.h"
+#include "tests/lib/process_memory.h"
 #include "tests/lib/test.h"
 
 #include <pthread.h>
@@ -413,16 +414,6 @@ static void *act_as_bad_peers(void *context) {
     return NULL;
 }
 
-static long anonymous_kb(void) {
-    char line[256];
-    long kb = 0;
-    FILE *file = fopen("/proc/self/status", "r");
-    while (file && fgets(line, sizeof line, file))
-        sscanf(line, "RssAnon: %ld kB", &kb);
-    fclose(file);
-    return kb;
-}
-
 TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
     struct link_keys *keys = derive_keys(0, worker);
     struct bad_peers bad_peers = {.port = link_port(guarded->server)};
@@ -435,7 +426,7 @@ TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
     assert_true(gets_through(guarded, &frame, DEADLINE));
     link_admit(guarded->server, frame.peer);
     link_release(&frame);
-    long before = anonymous_kb();
+    long before = process_memory_kb(getpid());
     assert_int_equal(
         pthread_create(&thread, NULL, act_as_bad_peers, &bad_peers), 0);
     for (; !atomic_load(&bad_peers.ended); messages++) {
@@ -447,7 +438,7 @@ TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
             ;
     }
     pthread_join(thread, NULL);
-    long grown = anonymous_kb() - before;
+    long grown = process_memory_kb(getpid()) - before;
     print_message("# %ld KB more, %u messages meanwhile\n", grown, messages);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what is freed */
     assert_true(grown < GROWTH_KB);
