@@ -378,12 +378,13 @@ class DeepSpeedEngine:
         if self._half is None:
             return self.module(*inputs, **named)
         inputs, named = self._full(inputs), self._full(named)
-        with torch.autocast(self.device.type, self._half) as cast:
-            if not getattr(cast, "_enabled", True):
-                raise wrong(
-                    f"torch {torch.__version__} has no autocast of "
-                    f"{self._half} on {self.device.type}: take a newer one"
-                )
+        cast = torch.autocast(self.device.type, self._half)
+        if not getattr(cast, "_enabled", True):
+            raise wrong(
+                f"torch {torch.__version__} has no autocast of "
+                f"{self._half} on {self.device.type}: take a newer one"
+            )
+        with cast:
             return self.module(*inputs, **named)
 
     forward = __call__

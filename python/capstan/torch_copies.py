@@ -12,18 +12,22 @@ import torch
 from torch import Tensor
 
 
-def host_copy(tensor: Tensor) -> Tensor:
-    """TENSOR itself if the run can write into it, else a copy."""
-    tensor = tensor.detach()
-    if tensor.is_cpu and tensor.is_contiguous():
+def host_copy(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """TENSOR itself if the run can write into it, else a copy, of DTYPE."""
+    tensor, dtype = tensor.detach(), dtype or tensor.dtype
+    if tensor.is_cpu and tensor.is_contiguous() and tensor.dtype is dtype:
         return tensor
-    return empty_on_host(tensor).copy_(tensor)
+    return empty_on_host(tensor, dtype).copy_(tensor)
 
 
-def empty_on_host(tensor: Tensor) -> Tensor:
+def empty_on_host(
+    tensor: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
     """Row-major host memory for TENSOR, pinned if that is on a GPU."""
     return torch.empty(
-        tensor.shape, dtype=tensor.dtype, pin_memory=not tensor.is_cpu
+        tensor.shape,
+        dtype=dtype or tensor.dtype,
+        pin_memory=not tensor.is_cpu,
     )
 
 

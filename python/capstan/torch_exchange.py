@@ -75,6 +75,16 @@ _COMPARED_STEPS = 128
 # many others so many in a step: what each costs is the time of Python.
 _TURNS = 4
 _COMPARED_AT_ONCE = 8
+# Of what the run has of a buffer, which holds each value: float32 and int64.
+_CARRIED = {
+    torch.float32: torch.float32,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    **dict.fromkeys(
+        [torch.bool, torch.uint8, torch.int8, torch.int16], torch.int64
+    ),
+    **dict.fromkeys([torch.int32, torch.int64], torch.int64),
+}
 # Gradients in host memory are pushed at once when they are so many bytes.
 _TOGETHER = 1 << 14
 
@@ -91,6 +101,11 @@ def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
 
 def check_elements(name: str, tensor: Tensor, part: str = "") -> None:
     """Raises ConfigError if elements of TENSOR have, or may have, one place."""
+    if nn.parameter.is_lazy(tensor):
+        raise wrong(
+            f'{part}tensor "{name}" is of a lazy module, and has no values yet: '
+            "call the model once before DistributedOptimizer"
+        )
     if tensor.is_contiguous():
         return
     end = 0  # the last place of the dimensions so far
@@ -417,7 +432,8 @@ class Buffer:
         self._seen = self._state()  # when it was pushed
         self.kind = kind
         self.number = -1
-        self.values = host_copy(tensor)  # where the run writes
+        # Where the run writes.
+        self.values = host_copy(tensor, _CARRIED[tensor.dtype])
         self.sent: Tensor | None = None  # what the run reads, until the wait
 
     def _state(self) -> tuple[int, int]:
@@ -461,7 +477,7 @@ class Buffer:
     def send(self) -> None:
         """Begins to copy the tensor to SENT."""
         if self.sent is None:
-            self.sent = empty_on_host(self.tensor)
+            self.sent = empty_on_host(self.tensor, self.values.dtype)
         self.sent.copy_(self.tensor.detach(), non_blocking=True)
 
     def has_news(self, rank: int) -> bool:
@@ -586,12 +602,21 @@ def _on_host(parts: list[Tensor | bytes]) -> list[bytes]:
     ]
 
 
+def _is_carried(tensor: Tensor, is_saved: bool) -> bool:
+    """Does the run take TENSOR, that is not trained? Of other types than its
+    own it takes saved buffers: what is frozen is as large as the model."""
+    if tensor.dtype in (torch.float32, torch.int64):
+        return True
+    is_frozen = isinstance(tensor, nn.Parameter)
+    return is_saved and not is_frozen and tensor.dtype in _CARRIED
+
+
 class Exchange:
     """A model's tensors in a run, for an optimiser with GROUPS of parameters.
 
     Parameters that are frozen or not the optimiser's, and buffers of integers,
-    are rank 0's; buffers of float32 are averaged once a step; those of other
-    types than float32 and int64 stay local. IN_PLACE: the run brings weights;
+    are rank 0's; buffers of floats are averaged once a step; what the run does
+    not carry stays local, and is named. IN_PLACE: the run brings weights;
     else it brings gradients. ADDS: what the script adds to the weights is sent
     in place of gradients. SEVERAL optimisers take turns: what the run brings in
     a step of one leaves what autograd has of others' parameters. What is frozen
@@ -615,6 +640,7 @@ class Exchange:
         self._frozen: list[tuple[str, nn.Parameter]] = []  # the optimiser's
         self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
+        self._local: dict[str, torch.dtype] = {}  # each rank's own, by name
         self.num_pushed = 0  # of TRAINED, in this step
         self._waiting: list[Trained] = []  # of these, to be sent together
         self._waiting_bytes = 0
@@ -647,6 +673,7 @@ class Exchange:
         for given, buffer in model.named_buffers():
             kind = "averaged" if buffer.is_floating_point() else "assigned"
             self._declare_buffer(given, name_of(given), buffer, kind)
+        self._say_local()
         if in_place:
             self._take_turns()
             check_apart(
@@ -688,17 +715,30 @@ class Exchange:
     def _declare_buffer(
         self, given: str, name: str, tensor: Tensor, kind: str
     ) -> None:
-        if tensor.dtype not in (torch.float32, torch.int64):
-            return
         check_elements(name, tensor)
         module, _, own = given.rpartition(".")
         owner = self._owners.get(module)
         places = (owner._buffers, owner._parameters) if owner else ()
         place = next(((p, own) for p in places if own in p), None)
         saved = not owner or own not in owner._non_persistent_buffers_set
+        if not _is_carried(tensor, saved):
+            if saved:
+                self._local[name] = tensor.dtype
+            return
         b = Buffer(name, tensor, kind, place, saved)
         b.number = self._declare(name, b.values, kind, 0)
         self.buffers.append(b)
+
+    def _say_local(self) -> None:
+        if not self._local:
+            return
+        name, dtype = next(iter(self._local.items()))
+        more = f" and {len(self._local) - 1} more" * (len(self._local) > 1)
+        self.run._say(
+            f'the model\'s "{name}" of {dtype}{more}, which the run does not '
+            "carry, is each rank's own: load or make the same on all ranks, "
+            "and again where the run is resumed"
+        )
 
     def _declare(
         self,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -173,10 +174,25 @@ class Rule(torch.optim.Optimizer):
     def _may_hold(self, groups: list[set[int]]) -> bool:
         return False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is of the optimiser's own class, and in no run."""
+        return object.__new__, (self._kind,), self.__getstate__()
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if "_exchange" in self.__dict__:
             raise wrong("add parameter groups before DistributedOptimizer")
         super().add_param_group(param_group)
+
+
+@functools.cache
+def _leave_uncompiled() -> None:
+    """torch.compile traces nothing of this package, whose calls have effects
+    that a trace would repeat or lose."""
+    try:
+        from torch._dynamo import skipfiles as rules  # of older torch
+    except ImportError:
+        from torch._dynamo import trace_rules as rules
+    rules.add(__package__)
 
 
 def has_state(optimizer: torch.optim.Optimizer) -> bool:
@@ -190,6 +206,7 @@ def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
     kind = type(optimizer)
     if issubclass(kind, Rule):
         raise wrong("the optimiser was in a run before: make another")
+    _leave_uncompiled()
     step = optimizer.__dict__.pop("step", None)
     by_scheduler = "_wrapped_by_lr_sched", "_with_counter"  # of older torch
     if step and not any(hasattr(step, mark) for mark in by_scheduler):
@@ -223,8 +240,8 @@ _ON_THE_PS = (
 )
 
 
-# Packages that look through the state of any optimiser, of which there is none:
-# to copy it, or to move it to another device.
+# Packages that look through the state of any optimiser, of which there is none,
+# such as to move it to another device.
 _LOOKING = (
     "torch",
     "capstan",
@@ -261,9 +278,6 @@ class _OnThePs(dict[Tensor, dict[str, Any]]):
     __iter__, __len__ = _of_libraries("__iter__"), _of_libraries("__len__")
     keys, items = _of_libraries("keys"), _of_libraries("items")
     values, get = _of_libraries("values"), _of_libraries("get")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, ()  # of a copy, which is in no run
 
 
 class Server(Rule):
@@ -395,14 +409,24 @@ class Server(Rule):
 
     def state_dict(self) -> dict[str, Any]:
         """As the optimiser's own, with the state that the ps have now."""
+        told = self._with_state(super().state_dict)
+        if self._run.is_stale:
+            self._told = copy.deepcopy(told["state"])
+        return told
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy is made of, with the state that the ps have now."""
+        return self._with_state(super().__getstate__)
+
+    def _with_state(self, tell: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         if self._exchange.num_pushed:
-            raise wrong("state_dict() between backward() and step()")
+            raise wrong(
+                "state_dict(), or a copy of the optimiser, between backward() "
+                "and step()"
+            )
         try:
             self._fetch_state()
-            told = super().state_dict()
-            if self._run.is_stale:
-                self._told = copy.deepcopy(told["state"])
-            return told
+            return tell()
         finally:
             self._forget_state()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 from pathlib import Path
 
 import frameworks
@@ -21,6 +22,16 @@ import capstan.deepspeed as deepspeed  # noqa: E402
 from capstan import deepspeed_config as configuration  # noqa: E402
 
 ADAM = {"type": "Adam", "params": {"lr": 0.5}}
+
+
+def has_fp16():
+    """Has this torch an autocast of the CPU to float16?"""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.autocast("cpu", torch.float16)._enabled
+
+
+HAS_FP16 = unittest.skipUnless(has_fp16(), "this torch has no such autocast")
 
 
 class DeepSpeed(frameworks.Framework, unittest.TestCase):
@@ -56,6 +67,7 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
                 run.wait()
                 self.assertIn(f"AssertionError: {half}", run.error("worker0"))
 
+    @HAS_FP16
     def test_fp16_scales_the_loss(self):
         found, error = self.result("halves", enabled="fp16")
         self.assertTrue(found["moved"])
@@ -67,6 +79,7 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         self.assertTrue(0 < found["norm"] < 100)
         self.assertEqual(error.count("are made float32"), 1)
 
+    @HAS_FP16
     def test_a_scale_that_overflows_is_halved_and_the_step_skipped(self):
         found, error = self.result(
             "halves", ps=0, workers=2, enabled="fp16", scale_power=24
@@ -78,6 +91,14 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         self.assertEqual(found["scales"][skipped - 1], expected)
         self.assertEqual(found["steps"], 8)
         self.assertIn("step 1 is skipped", error)
+
+    @unittest.skipIf(has_fp16(), "this torch has an autocast to float16")
+    def test_fp16_without_an_autocast_is_refused_by_name(self):
+        keys = {"enabled": "fp16"}
+        with Cluster(self.program, "halves", 0, 1, **keys) as run:
+            self.assertEqual(run.wait(), {"worker0": 2})
+            text = "no autocast of torch.float16 on cpu: take a newer one"
+            self.assertIn(text, run.error("worker0"))
 
     def test_bf16_has_no_scale(self):
         found, _ = self.result("halves", enabled="bf16")
@@ -103,6 +124,7 @@ class DeepSpeed(frameworks.Framework, unittest.TestCase):
         with self.ranks(1, **keys) as run:
             self.assertEqual(set(run.wait().values()), {0}, run.error("worker1"))
 
+    @HAS_FP16
     def test_a_step_that_overflows_with_staleness_is_none_of_the_run(self):
         found, error = self.result(
             "halves",

@@ -5,6 +5,7 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 import signal
 import tempfile
 import unittest
@@ -214,6 +215,37 @@ class Equality(unittest.TestCase):
     def test_buffers_that_are_assigned_anew(self):
         for rule in "server", "worker":
             self.check(model="running", steps=20, rule=rule)
+
+    def test_buffers_of_other_types(self):
+        """They are rank 0's, or averaged, and a resumed run has them."""
+        for rule in "server", "worker":
+            folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+            keys = {"model": "typed", "steps": 12, "rule": rule}
+            self.check(**keys)
+            results = []
+            for until in 6, 12:
+                more = {**keys, "until": until, "checkpoint": folder.name}
+                with ranks("train", 1, **more) as run:
+                    found = set(run.wait().values())
+                    self.assertEqual(found, {0}, run.error("worker1"))
+                    results.append(run.result("worker1"))
+            self.assertEqual(results[0]["last"], results[1]["first"])
+            self.assertEqual(results[1]["last"]["count"], 12)
+            folder.cleanup()
+
+    def test_what_the_run_does_not_carry_is_named(self):
+        with ranks("local", 0, 1) as run:
+            self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))
+            text = '"base" of torch.float16 and 1 more, which the run does not'
+            self.assertIn(text, run.error("worker0"))
+
+    def test_copies_of_the_optimiser_go_on_by_themselves(self):
+        for rule in "server", "worker":
+            with self.subTest(rule), ranks("copies", 1, rule=rule) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker0"))
+                for own, plain in run.result("worker1"):
+                    self.assertLess(distance(own, plain), 1e-4)
 
     def test_what_is_kept_is_as_before_a_step_of_small_gradients(self):
         folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
@@ -876,6 +908,32 @@ class Alone(unittest.TestCase):
             self.assertEqual(found, {0}, run.error("worker0"))
 
 
+class Compiled(unittest.TestCase):
+    def check(self, ps, workers, **keys):
+        with (
+            self.subTest(ps=ps, **keys),
+            ranks("compiled", ps, workers, steps=9, **keys) as run,
+        ):
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            for rank in range(workers):
+                self.assertLess(distance(*run.result(f"worker{rank}")), 1e-5)
+
+    def test_what_is_compiled_meets_the_run_as_what_is_not(self):
+        """The model, the backward pass, and a whole step of the optimiser."""
+        stale = {"strategy": {"staleness": "inf"}}
+        for ps, workers, rule, more in (
+            (1, 2, "worker", {}),
+            (0, 2, "server", {}),
+            (1, 1, "worker", stale),
+        ):
+            self.check(ps, workers, rule=rule, backend="eager", **more)
+
+    @unittest.skipUnless(shutil.which("c++"), "there is no compiler")
+    def test_what_is_compiled_by_the_default_backend(self):
+        self.check(0, 1, rule="server", backend="inductor")
+
+
 class Resuming(unittest.TestCase):
     def test_a_resumed_run_goes_on_within_its_epoch(self):
         with ranks("shard", 1) as whole:  # an epoch has 4 steps
@@ -1114,6 +1172,8 @@ class Errors(unittest.TestCase):
                 text = "by rule server the optimiser's state is on the ps"
                 self.check(text, steps=9, do=do)
         self.check(text, steps=9, do="zero_state", **ADAM)
+        text = "or a copy of the optimiser, between backward() and step()"
+        self.check(text, steps=9, do="copy_optimizer")
 
     def test_a_checkpoint_with_other_numbers_of_the_optimiser(self):
         """As those of older packages, it names what to do."""
@@ -1204,6 +1264,7 @@ class Errors(unittest.TestCase):
             ("buffer", 'elements of tensor "more" share memory'),
             ("gradient", 'elements of the gradient of tensor "2.bias" share'),
             ("two", 'tensors "a" and "b" share memory'),
+            ("lazy", 'tensor "more.weight" is of a lazy module'),
         ):
             with self.subTest(how), ranks("shared", 0, 1, how=how) as run:
                 self.assertEqual(run.wait(), {"worker0": 2})

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import functools
 import hashlib
 import io
 import json
@@ -137,6 +138,24 @@ class Running(nn.Module):
         return x - self.mean
 
 
+class Typed(nn.Module):
+    """Its buffers are of types that the run has as others."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(INPUTS, CLASSES)
+        order = torch.randperm(INPUTS, dtype=torch.int32)
+        self.register_buffer("mask", torch.rand(INPUTS) > 0.4)
+        self.register_buffer("order", order)
+        self.register_buffer("scale", torch.rand(INPUTS).half())
+        self.register_buffer("count", torch.zeros((), dtype=torch.int16))
+
+    def forward(self, x):
+        self.count += 1
+        x = x * self.mask * self.scale.float()
+        return self.layer(x[:, self.order.long()])
+
+
 class Checkpointed(nn.Module):
     """Reentrant checkpoints: a backward pass of its own for each layer of
     NESTED, which are used one after the other."""
@@ -178,6 +197,8 @@ def built(name, seed):
         return Checkpointed([int(i) for i in name.removeprefix("nested")])
     if name == "taught":
         return Taught()
+    if name == "typed":
+        return Typed()
     if name == "running":
         return nn.Sequential(Running(), nn.Linear(INPUTS, CLASSES))
     norm = [nn.BatchNorm1d(16)] if name == "norm" else []
@@ -696,9 +717,9 @@ def lazy_copies(steps):
     print(json.dumps(found), flush=True)
 
 
-def saved_and_loaded(module):
+def saved_and_loaded(made):
     file = io.BytesIO()
-    torch.save(module, file)
+    torch.save(made, file)
     file.seek(0)
     return torch.load(file, weights_only=False)
 
@@ -738,6 +759,35 @@ def wrapped_as(how, steps, checkpoint, rule="server"):
         step_of(model, optimizer, x[step], y[step])
     weights = [p.flatten().tolist() for p in net.parameters()]
     print(json.dumps(weights), flush=True)
+
+
+def compiled(steps, rule, backend, **keys):
+    """Steps of which the model, the backward pass or all is compiled, beside
+    plain torch; prints the weights of both."""
+    capstan.init(**keys)
+    nets = net, plain = model_of("mlp", 0), model_of("mlp", 0)
+    own, other = (torch.optim.SGD(n.parameters(), 0.1, 0.9) for n in nets)
+    own = capstan.DistributedOptimizer(own, net, rule)
+    compiles = functools.partial(torch.compile, backend=backend)
+    model, whole = compiles(net), compiles(step_of)
+
+    @compiles
+    def backward(x, y):
+        nn.functional.cross_entropy(net(x), y).backward()
+
+    x, y = data(steps)
+    for step in range(steps):
+        batch = x[step], y[step]
+        step_of(plain, other, *batch)
+        if step % 3 == 0:
+            step_of(model, own, *batch)
+        elif step % 3 == 1:
+            own.zero_grad()
+            backward(*batch)
+            own.step()
+        else:
+            whole(net, own, *batch)
+    print(json.dumps([state(net), state(plain)]))
 
 
 def thaws(rule):
@@ -898,7 +948,6 @@ def read_state(run, net, optimizer, loss):
 def use_state(run, net, optimizer, loss):
     """Each use is refused, but those of torch and of frameworks."""
     weight = net[0].weight
-    copy.copy(optimizer)
     for use in (
         lambda state: state.get(weight),
         lambda state: weight in state,
@@ -919,8 +968,11 @@ def use_state(run, net, optimizer, loss):
     raise refused
 
 
+def copy_optimizer(run, net, optimizer, loss):
+    copy.deepcopy(optimizer)
+
+
 def zero_state(run, net, optimizer, loss):
-    copy.deepcopy(optimizer)  # as others do
     for state in optimizer.state.values():
         state["exp_avg"].zero_()
 
@@ -1120,8 +1172,44 @@ def meets(how):
     run.close()
 
 
+def local():
+    """A model with tensors that the run does not carry."""
+    capstan.init()
+    net = model_of("mlp", 0)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net.base = nn.Parameter(torch.ones(2).half(), requires_grad=False)
+    net.register_buffer("wide", torch.ones(2).double())
+    mask = torch.ones(2, dtype=torch.bool)
+    net.register_buffer("mask", mask, persistent=False)
+    optimizer = capstan.DistributedOptimizer(optimizer, net)
+    step_of(net, optimizer, *[part[0] for part in data(1)])
+
+
+def copies(rule):
+    """Model and optimiser are copied within the run and go on by themselves;
+    prints the weights of each copy, and those of plain torch's."""
+    capstan.init()
+    nets = net, plain = model_of("mlp", 0), model_of("mlp", 0)
+    own, other = (torch.optim.AdamW(n.parameters(), 0.01) for n in nets)
+    own = capstan.DistributedOptimizer(own, net, rule)
+    x, y = data(8)
+    found = []
+    for step in range(4):
+        step_of(net, own, x[step], y[step])
+        step_of(plain, other, x[step], y[step])
+    for made in copy.deepcopy, saved_and_loaded:
+        pairs = made((net, own)), made((plain, other))
+        assert {type(optimizer) for _, optimizer in pairs} == {type(other)}
+        for step in range(4, 8):
+            for pair in pairs:
+                step_of(*pair, x[step], y[step])
+        found.append([state(model) for model, _ in pairs])
+    step_of(net, own, x[4], y[4])
+    print(json.dumps(found))
+
+
 def shared(how, rule="server"):
-    """Trains a model with memory that is in HOW places at once."""
+    """Trains a model with memory that is in HOW places at once, or in none."""
     capstan.init()
     net, weight = model_of("mlp", 0), torch.randn(CLASSES, CLASSES)
     if how == "expanded":
@@ -1130,6 +1218,8 @@ def shared(how, rule="server"):
         net.more = nn.Parameter(weight.flatten().unfold(0, 4, 2).detach())
     elif how == "buffer":
         net.register_buffer("more", torch.ones(1).expand(CLASSES))
+    elif how == "lazy":
+        net.more = nn.LazyLinear(CLASSES)
     elif how == "gradient":
         net[2].bias.grad = torch.ones(1).expand(CLASSES)
     else:
