@@ -202,7 +202,7 @@ check check-all:
 	@SOAK_COUNT=$${SOAK_COUNT:-1} tests/run.sh $(CROWD_TESTS) -- $(LONE_TESTS)
 
 # A caller of the library, as one outside would be built.
-CALLER := $(BUILD)/tests/caller $(BUILD)/tests/table_rates
+CALLER := $(addprefix $(BUILD)/tests/,caller round_times table_rates)
 $(CALLER): $(BUILD)/tests/%: tests/library/%.c library/capstan.h $(BUILD)/libcapstan.so
 	@mkdir -p $(@D)
 	$(call say,cc)
