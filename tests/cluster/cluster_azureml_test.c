@@ -107,6 +107,23 @@ TEST(a_command_has_its_folder_and_variables) {
     assert_string_equal(line, "");
 }
 
+/* By a file that all may read, as Azure ML mounts it. */
+TEST(every_process_has_the_secret_of_an_input) {
+    cluster_run_job(run, "{\"chief\": \"train\"}");
+    shell(run, "capstan=${CAPSTAN:-$ROOT/build/capstan} && "
+               "$capstan keygen job.secret && chmod 644 job.secret");
+    struct cluster_process *process =
+        start_job(run, "command: >-\n  secret=$(mktemp) &&\n"
+                       "  cat ${{inputs.secret}} > \"$secret\" &&\n"
+                       "  exec capstan run job.json --secret-file \"$secret\"\n"
+                       "inputs: {secret: {type: uri_file, path: job.secret}}");
+    cluster_run_expect(process, 0, DEADLINE);
+    cluster_fixture_expect_logged(process, "only processes with the run's "
+                                           "secret take part");
+    cluster_fixture_expect_logged(process, "chief: worker 1 joined");
+    cluster_fixture_expect_logged(process, "chief: ps 0 joined");
+}
+
 TEST(the_exit_code_is_that_of_the_leading_command) {
     struct cluster_process *process = start_job(
         run, "command: >-\n  case $TF_CONFIG in\n"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of deploy/kubernetes: against rules of the published schemas, and
- * plain Jobs run as written in a cluster that kubernetes/play.py plays on this
- * machine, which needs root. kubernetes/check.py has the checks. */
+ * plain Jobs and the chart run as written in a cluster that kubernetes/play.py
+ * plays on this machine, which needs root. kubernetes/check.py has the checks.
+ */
 #include "tests/cluster/cluster_run.h"
 #include "tests/lib/build_folder.h"
 #include "tests/lib/skip.h"
@@ -45,4 +46,8 @@ TEST(each_mutation_of_a_manifest_is_refused) {
 
 TEST(plain_jobs_resume_when_a_ps_is_evicted) {
     run_check(*state, "play");
+}
+
+TEST(pods_of_the_chart_have_the_secret_of_the_release) {
+    run_check(*state, "secret");
 }

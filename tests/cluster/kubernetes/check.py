@@ -6,6 +6,7 @@ check.py BUILD FOLDER chart           the same of the chart with several values
 check.py BUILD FOLDER mutations       each mutation breaks the rule that it names
 check.py BUILD FOLDER play            the plain manifests train as written, in play.py; a
                                       ps is evicted meanwhile
+check.py BUILD FOLDER secret          the chart with a Secret trains in the same way
 BUILD has the program, FOLDER is for what is written. Where something is missing it
 prints "skip" and a reason, and ends with 0.
 """
@@ -56,31 +57,55 @@ def log_of(run, name):
     return text
 
 
-def train():
-    """Runs the plain Jobs; a ps is evicted once it has trained."""
+def train(objects, event, judge_run):
+    """Plays OBJECTS to their end, with an EVENT of the run meanwhile, or None."""
     if os.geteuid():
         raise play.Skip("not root")
-    objects = manifests.forms()["plain"]
     hosts = play.Hosts(sum(len(each.pods) for each in
                            play.controllers.workloads_of(objects)[0]))
     try:
-        run = play.Run(play.Node(objects, capstan, f"{folder}/plain", hosts))
-        lead, evicted = "capstan-chief-0", "capstan-ps-1"
-
-        def evict():
-            if not re.search(r"epoch 5/", log_of(run, lead)):
-                return False
-            run.say(f"{evicted}: evicted")
-            run.disrupt(evicted)
-            return True
+        run = play.Run(play.Node(objects, capstan, f"{folder}/played", hosts))
         try:
-            if not run.follow(60, evict):
+            if not run.follow(60, event and (lambda: event(run))):
                 fail("did not train")
-            judge(run, log_of(run, lead), {lead: 138, evicted: 143})
+            judge_run(run)
         finally:
             run.close()
     finally:
         hosts.close()
+
+
+def train_plainly():
+    """The plain Jobs; a ps is evicted once it has trained."""
+    lead, evicted = "capstan-chief-0", "capstan-ps-1"
+
+    def evict(run):
+        if not re.search(r"epoch 5/", log_of(run, lead)):
+            return False
+        run.say(f"{evicted}: evicted")
+        run.disrupt(evicted)
+        return True
+    train(manifests.forms()["plain"], evict, lambda run: judge(
+        run, log_of(run, lead), {lead: 138, evicted: 143}))
+
+
+def train_with_secret():
+    """The chart, to whose pods a Secret is given as the kubelet gives it."""
+    made = f"{folder}/keys"
+    subprocess.run([capstan, "keygen", made], check=True, timeout=60)
+    with open(made) as file:
+        keys = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {"name": "keys"}, "stringData": {"secret": file.read()}}
+
+    def judge_secret(run):
+        said = log_of(run, "demo-chief-0")
+        if "only processes with the run's secret take part" not in said:
+            fail("the chief has no secret:", said)
+        joined = set(re.findall(r"chief: (\w+ \d+) joined", said))
+        if joined != {"ps 0", "ps 1", "worker 0", "worker 1"}:
+            fail("who joined:", joined)
+    train(manifests.helm(need_chart(), {"secret": "keys", "set": {"epochs": 3}})
+          + [keys], None, judge_secret)
 
 
 def judge(run, said, ended):
@@ -116,8 +141,10 @@ def main():
         rules.check_chart(need_chart())
     elif what == "mutations":
         rules.check_mutations(manifests.forms())
+    elif what == "secret":
+        train_with_secret()
     else:
-        train()
+        train_plainly()
 
 
 try:

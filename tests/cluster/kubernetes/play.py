@@ -246,19 +246,29 @@ class Node:
     def namespace(self, pod):
         return f"{self.hosts.name}-{self.place(pod)}"
 
+    def write(self, source, texts, mode, pod):
+        """The folder with the files of SOURCE, which POD's group may read."""
+        path = f"{self.folder}/{source['kind']}-{source['metadata']['name']}"
+        if os.path.isdir(path):  # others read it
+            return path
+        os.makedirs(path)
+        for key, text in source[texts].items():
+            with open(f"{path}/{key}", "w") as file:
+                file.write(text)
+            os.chown(file.name, 0,
+                     pod.spec.get("securityContext", {}).get("fsGroup", 0))
+            os.chmod(file.name, mode)
+        return path
+
     def volume(self, pod, volume):
         """The folder of VOLUME, and whether it is read-only."""
-        if "configMap" in volume:
-            name = volume["configMap"]["name"]
-            path = f"{self.folder}/configmap-{name}"
-            if os.path.isdir(path):  # others read it
-                return path, True
-            os.makedirs(path)
-            data = controllers.find(self.objects, "ConfigMap", name)["data"]
-            for key, text in data.items():
-                with open(f"{path}/{key}", "w") as file:
-                    file.write(text)
-            return path, True
+        for key, kind, named, texts in (
+                ("configMap", "ConfigMap", "name", "data"),
+                ("secret", "Secret", "secretName", "stringData")):
+            if key in volume:
+                source = controllers.find(self.objects, kind, volume[key][named])
+                return self.write(source, texts, volume[key].get(
+                    "defaultMode", 0o644), pod), True
         claim = volume.get("persistentVolumeClaim")
         path = f"{self.folder}/claim-{claim['claimName']}" if claim else \
             f"{self.folder}/empty-{pod.name}-{volume['name']}"
