@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -19,7 +21,15 @@ try:
 except ImportError:
     raise unittest.SkipTest("torch is not installed") from None
 
-from processes import Cluster, Local, check_complete
+from processes import (
+    DEADLINE,
+    SETTINGS,
+    TESTS,
+    Cluster,
+    Local,
+    check_complete,
+    values_of,
+)
 
 from capstan.torch import Run
 
@@ -778,6 +788,15 @@ class Shards(unittest.TestCase):
                     self.assertEqual(set(a) | set(b), set(range(21)))
                 self.assertNotEqual(zero["seen"][0], zero["seen"][1])
 
+    def test_workers_of_a_loader_may_stay(self):
+        with ranks("persistent", 1, epochs=3) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            (zero, many), (one, _) = map(run.result, ("worker0", "worker1"))
+        self.assertEqual(many, 2)
+        for epoch in map(sorted, map(sum, zip(zero, one), [[]] * 3)):
+            self.assertEqual(epoch, list(range(20)))
+
     def test_shares_of_a_dataset_have_the_same_length(self):
         ranks = [SimpleNamespace(rank=rank, size=2) for rank in range(2)]
         shares = [list(Run.part(rank, list("abcde"))) for rank in ranks]
@@ -906,6 +925,37 @@ class Alone(unittest.TestCase):
         with ranks("alone", 1, steps=99) as run:
             found = set(run.wait().values())
             self.assertEqual(found, {0}, run.error("worker0"))
+
+
+class Spawned(unittest.TestCase):
+    """A script that starts its ranks by torch.multiprocessing.spawn()."""
+
+    def results(self, **arguments):
+        ranks = str(TESTS / "torch_ranks.py")
+        done = subprocess.run(
+            [sys.executable, ranks, "spawns", json.dumps(arguments)],
+            env={**os.environ, **SETTINGS},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [v for line in done.stdout.splitlines() for v in values_of(line)]
+
+    def test_its_ranks_end_as_plain_torch(self):
+        for ps in 1, 0:
+            with self.subTest(ps=ps):
+                keys = {"name": "train", "rule": "worker", "steps": 20}
+                zero, one = self.results(ps=ps, size=2 + ps, **keys)
+                self.assertEqual(zero, one)
+                expected = reference(zero["first"], 20)
+                self.assertLess(distance(zero["last"], expected), 1e-5)
+
+    def test_one_rank_with_staleness_ends_as_plain_torch(self):
+        keys = {"name": "changes", "optimizer": "SGD", "settings": SGD}
+        keys.update(steps=50, strategy={"staleness": "inf"})
+        (found,) = self.results(ps=1, size=2, **keys)
+        self.assertLess(found["distance"], 1e-6)
 
 
 class Compiled(unittest.TestCase):

@@ -842,6 +842,51 @@ def gan(steps, settings):
     print(json.dumps(state(net)))
 
 
+def spawns(ps, size, name, **arguments):
+    """Starts SIZE ranks of the function NAME itself, of which PS are ps."""
+    port = processes.free_port()
+    arguments = ps, size, port, name, arguments
+    torch.multiprocessing.spawn(spawned, arguments, size)
+
+
+def spawned(rank, ps, size, port, name, arguments):
+    os.environ.update(
+        MASTER_ADDR="localhost",
+        MASTER_PORT=str(port),
+        RANK=str(rank),
+        WORLD_SIZE=str(size),
+        CAPSTAN_NUM_PS=str(ps),
+    )
+    globals()[name](**arguments)
+
+
+def persistent(epochs):
+    """With workers of a DataLoader that stay; prints what each epoch has seen,
+    and how many workers there were."""
+    run = capstan.init()
+    net = model_of("mlp", 0)
+    made = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(made, net, rule="worker")
+    x, seen = torch.arange(20.0)[:, None].expand(-1, INPUTS), []
+    samples = TensorDataset(x, torch.zeros(20, dtype=torch.int64))
+    loader = DataLoader(
+        samples,
+        2,
+        sampler=DistributedSampler(samples),
+        num_workers=2,
+        persistent_workers=True,
+    )
+    workers = set()
+    for epoch in run.epochs(epochs):
+        loader.sampler.set_epoch(epoch)
+        seen.append([])
+        for x, y in loader:
+            seen[-1] += x[:, 0].tolist()
+            workers |= {w.pid for w in loader._iterator._workers}
+            step_of(net, optimizer, x.to(device.name), y.to(device.name))
+    print(json.dumps([seen, len(workers)]))
+
+
 def several(cases):
     """Trains each of CASES in a run of its own."""
     for case in cases:
