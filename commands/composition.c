@@ -172,6 +172,14 @@ enum status composition_open_keys(struct composition *composition,
         given->secret_is_own && !composition->cluster->from_ranks);
     if (!path || composition->keys || !composition->zmq)
         return STATUS_OK;
+    if (given->secret_is_own && secret_file)
+        return status_fail(
+            why, FAILURE_SECRET_UNUSABLE,
+            "security.secret_file of the job names %s, and this process has "
+            "the secret that capstan local has made for all that it starts: "
+            "give the file to it (capstan local --secret-file %s ...), or "
+            "leave the key out of the job",
+            secret_file, secret_file);
     /* A caller's process is the caller's; the launcher has its own secret. */
     if (!given->external && !given->secret_is_own)
         prctl(PR_SET_DUMPABLE, 0);
@@ -600,8 +608,9 @@ static enum status add_chief(struct composition *composition,
 static enum status open_keys_of_refused(struct composition *composition) {
     struct job_source source = source_of(composition->options);
     struct failure ignored;
-    char *secret_file;
-    bool usable = job_find_secret_file(&secret_file, &source);
+    char *secret_file = NULL;
+    bool usable = composition->process_settings.secret_is_own ||
+                  job_find_secret_file(&secret_file, &source);
     enum status status =
         usable ? composition_open_keys(composition, secret_file, &ignored)
                : STATUS_CONFIG;

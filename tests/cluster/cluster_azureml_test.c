@@ -10,6 +10,7 @@
 #include "tests/lib/test.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TERMINATED = 143, DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
@@ -109,9 +110,9 @@ TEST(a_command_has_its_folder_and_variables) {
 
 /* By a file that all may read, as Azure ML mounts it. */
 TEST(every_process_has_the_secret_of_an_input) {
-    cluster_run_job(run, "{\"chief\": \"train\"}");
-    shell(run, "capstan=${CAPSTAN:-$ROOT/build/capstan} && "
-               "$capstan keygen job.secret && chmod 644 job.secret");
+    cluster_run_job(run, NULL);
+    cluster_fixture_tool(run, 0, WORDS("keygen", "job.secret"));
+    assert_return_code(chmod(cluster_run_path(run, "job.secret"), 0644), 0);
     struct cluster_process *process =
         start_job(run, "command: >-\n  secret=$(mktemp) &&\n"
                        "  cat ${{inputs.secret}} > \"$secret\" &&\n"

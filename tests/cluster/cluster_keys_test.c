@@ -7,6 +7,7 @@
 #include "core/base/time.h"
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
 #include <signal.h>
@@ -83,6 +84,24 @@ TEST(local_gives_the_secret_of_the_job_to_all_its_processes) {
     make_secret(run, "secret");
     cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
     CLUSTER_FIXTURE_RUN(run, 2, 2, 0, "checkpoint.every_steps=30");
+}
+
+/* Only worker 0, which leads, reads the job: the others could not know. */
+TEST(a_job_of_a_command_of_local_names_no_secret_that_local_does_not_know) {
+    char built[PATH_MAX];
+    assert_true(build_folder_find(built));
+    const char *program = textf("%s/capstan", built);
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"security\": {\"secret_file\": \"secret\"}}");
+    struct cluster_process *local =
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "--ps", "1", "--workers", "2", "--",
+                                   program, "run", "job.json"));
+    cluster_fixture_expect_logged(local, "security.secret_file of the job");
+    cluster_fixture_tool(run, 0,
+                         WORDS("local", "--ps", "1", "--workers", "2",
+                               "--secret-file", "secret", "--", program, "run",
+                               "job.json"));
 }
 
 /* The chief's port is all that the bad peer knows. */
