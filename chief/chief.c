@@ -214,6 +214,7 @@ static void close_run(struct run *run) {
     histogram_board_close(run);
     weights_io_close(run);
     checkpoint_policy_close(run);
+    buddies_close(run);
     progress_close(&run->metrics.progress);
     point_outlets_close(&run->metrics.outlets);
     control_server_close(&run->control_server);
@@ -425,6 +426,9 @@ static void handle_ps(struct run *run, struct roster_slot *slot,
         break;
     case CAPSTAN__CONTROL__BODY_READY: /* in all-reduce a ps holds nothing */
         planning_receive_ready(run, slot, control->ready);
+        break;
+    case CAPSTAN__CONTROL__BODY_BUDDY_REPORT:
+        buddies_receive(run, slot, control->buddy_report);
         break;
     default:
         handle_holder(run, slot, control);

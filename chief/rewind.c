@@ -33,12 +33,16 @@ static const char *obstacle(const struct run *run) {
 
 enum status rewind_check(const struct run *run, struct failure *why) {
     const char *text = obstacle(run);
-    if (run->job->recovery != JOB_REWIND || !text)
-        return STATUS_OK;
-    return status_fail(why, FAILURE_JOB_UNFIT,
-                       "strategy.recovery: found \"rewind\"; allowed here: "
-                       "\"end\", as %s",
-                       text);
+    if (text && run->job->recovery == JOB_REWIND)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "strategy.recovery: found \"rewind\"; allowed here: "
+                           "\"end\", as %s",
+                           text);
+    if (text && run->job->replicas)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "strategy.replicas: found 1; allowed here: 0, as %s",
+                           text);
+    return buddies_check(run, why);
 }
 
 /* A process that dies at each start, such as for want of memory, would keep the
@@ -70,8 +74,9 @@ static bool may_go_back(const struct run *run) {
     if (job->model.type == JOB_EXTERNAL &&
         (!run->checkpoints.has_saved || find_fixed(run)))
         return false;
-    return !obstacle(run) && job->checkpoint.dir && !is_in_vain(run) &&
-           job->recovery != JOB_END && !run->shutdown.interrupted;
+    return !obstacle(run) && (job->checkpoint.dir || job->replicas) &&
+           !is_in_vain(run) && job->recovery != JOB_END &&
+           !run->shutdown.interrupted;
 }
 
 /* A process that holds the chief and a trainer is started anew, whatever its
@@ -317,9 +322,22 @@ static bool is_needed_member(const struct run *run,
            run->checkpoints.saved < run_step(run);
 }
 
+/* Where RUN goes back to, as far as it knows. */
+static void target_text(const struct run *run, char *text, size_t size) {
+    const struct rewind_copy *copy = &run->lineage->copy;
+    bool saved = run->checkpoints.has_saved;
+    if (copy->manifest && !(saved && run->checkpoints.saved >= copy->step))
+        snprintf(text, size,
+                 "the copy of step %" PRIu64 " in the memory of its ps",
+                 copy->step);
+    else
+        snprintf(text, size, "%s%s", saved ? "its checkpoint " : "its start",
+                 saved ? run->checkpoints.folder : "");
+}
+
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed) {
-    bool saved = run->checkpoints.has_saved;
+    char target[sizeof run->checkpoints.folder + 64];
     if (!is_needed_member(run, slot) || !may_go_back(run))
         return false;
     run->is_rewinding = true;
@@ -327,12 +345,11 @@ bool rewind_begin(struct run *run, const struct roster_slot *slot,
     note_ranks(run);
     run_stop(run, FAILURE_PEER_LOST, "%s%s", departed,
              run_consequence_of_loss(run));
+    target_text(run, target, sizeof target);
     log_warning(run->log, "run_rewinds",
-                "after step %" PRIu64 " the run goes back to %s%s, and waits "
+                "after step %" PRIu64 " the run goes back to %s, and waits "
                 "up to %g s (timeouts.recover) for all of its processes",
-                run->end_step, saved ? "its checkpoint " : "its start",
-                saved ? run->checkpoints.folder : "",
-                run->job->timeouts.recover);
+                run->end_step, target, run->job->timeouts.recover);
     return true;
 }
 
@@ -458,9 +475,8 @@ bool rewind_end(struct run *run) {
     lineage->in_vain =
         run->end_step > lineage->furthest ? 0 : lineage->in_vain + 1;
     /* A trainer reports the loss of a round that the lost ps has not closed. */
-    lineage->furthest =
-        larger(lineage->furthest,
-               larger(run->end_step, run->metrics.points.max_step));
+    lineage->furthest = larger(
+        lineage->furthest, larger(run->end_step, run->metrics.points.max_step));
     if (run->end_step > lineage->reached)
         lineage->reached = run->end_step;
     return true;
@@ -478,14 +494,27 @@ bool rewind_is_second(const struct run *run) {
 }
 
 /* Trainers read ahead: a few of the lines may be after STEP. */
+static struct rewind_counts counts_of(const struct run *run, uint32_t r,
+                                      uint64_t step) {
+    const struct run_trainer *trainer = &run->trainers[r];
+    return (struct rewind_counts){.first = trainer->absence.first,
+                                  .steps = run_untrained_by(run, r, step).steps,
+                                  .bad_lines = trainer->past_bad_lines +
+                                               trainer->heartbeat.bad_lines};
+}
+
 void rewind_keep_counts(struct run *run, uint64_t step) {
-    for (uint32_t r = 0; run->lineage && r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        run->lineage->ranks[r].first = trainer->absence.first;
-        run->lineage->ranks[r].steps = run_untrained_by(run, r, step).steps;
-        run->lineage->ranks[r].bad_lines =
-            trainer->past_bad_lines + trainer->heartbeat.bad_lines;
-    }
+    for (uint32_t r = 0; run->lineage && r < run->roster.num_ranks; r++)
+        run->lineage->ranks[r].counts = counts_of(run, r, step);
+}
+
+void rewind_keep_copy(struct run *run, uint64_t step, char *manifest) {
+    struct rewind_copy *copy = &run->lineage->copy;
+    free(copy->manifest);
+    copy->manifest = manifest;
+    copy->step = step;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        copy->counts[r] = counts_of(run, r, step);
 }
 
 /* A trainer may have come back while the checkpoint was being written: the
@@ -493,12 +522,15 @@ void rewind_keep_counts(struct run *run, uint64_t step) {
 static void take_counts(struct run *run) {
     uint64_t start = run->plan.schedule.start;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        uint64_t first = run->lineage->ranks[r].first,
-                 steps = run->lineage->ranks[r].steps,
+        const struct rewind_counts *counts =
+            run->plan.from_memory ? &run->lineage->copy.counts[r]
+                                  : &run->lineage->ranks[r].counts;
+        uint64_t first = counts->first,
                  most = start > first ? start - first : 0;
         run->trainers[r].absence = (struct run_absence){
-            .first = first, .steps = steps < most ? steps : most};
-        run->trainers[r].past_bad_lines = run->lineage->ranks[r].bad_lines;
+            .first = first,
+            .steps = counts->steps < most ? counts->steps : most};
+        run->trainers[r].past_bad_lines = counts->bad_lines;
     }
 }
 

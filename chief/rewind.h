@@ -20,6 +20,19 @@ enum { REWIND_MAX_TRAINERS = 1024 };
 /* In place of the slot of the process that was lost. */
 #define REWIND_CHIEF UINT32_MAX
 
+/* What is untrained and left out of a rank's data up to a step. */
+struct rewind_counts {
+    uint64_t first, steps; /* untrained: as of struct run_absence */
+    uint64_t bad_lines;    /* left out */
+};
+
+/* The newest copy in memory (chief/snapshot/buddies.h). */
+struct rewind_copy {
+    uint64_t step;
+    char *manifest; /* owned; NULL: there is none */
+    struct rewind_counts counts[REWIND_MAX_TRAINERS];
+};
+
 /* The runs of one chief's process that go on for each other. */
 struct rewind_lineage {
     uint64_t incarnation; /* of the chief's process */
@@ -43,13 +56,13 @@ struct rewind_lineage {
     uint32_t lost;        /* its slot in the roster, or REWIND_CHIEF */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
-        uint64_t first, steps;    /* untrained: as of struct run_absence */
-        uint64_t bad_lines;       /* left out */
-        bool is_away;             /* not there when the last run went back, */
-        bool is_untrained;        /* and its share was not trained */
-        uint32_t devices;         /* of the last plan, */
-        uint64_t share_samples;   /* and of its data */
-    } ranks[REWIND_MAX_TRAINERS]; /* by each, up to that checkpoint */
+        struct rewind_counts counts; /* up to that checkpoint */
+        bool is_away;           /* not there when the last run went back, */
+        bool is_untrained;      /* and its share was not trained */
+        uint32_t devices;       /* of the last plan, */
+        uint64_t share_samples; /* and of its data */
+    } ranks[REWIND_MAX_TRAINERS];
+    struct rewind_copy copy;
 };
 
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
@@ -102,6 +115,9 @@ bool rewind_end(struct run *run);
 /* RUN's checkpoint of STEP is complete: what is untrained and left out up to it
  * stays so. */
 void rewind_keep_counts(struct run *run, uint64_t step);
+
+/* The same of a copy in memory, with its MANIFEST, which is taken over. */
+void rewind_keep_copy(struct run *run, uint64_t step, char *manifest);
 
 /* RUN's first step is planned: tells who is there again and what it computes
  * again, and takes over what the steps before it lack. */

@@ -78,6 +78,8 @@ void run_find_end_step(struct run *run) {
     uint64_t step = failed ? failed_step(run) : run_step(run);
     if (run->checkpoints.has_saved && run->checkpoints.saved > step)
         step = run->checkpoints.saved;
+    if (run->buddies.complete > step)
+        step = run->buddies.complete;
     if (step > run->end_step)
         run->end_step = step;
 }

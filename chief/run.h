@@ -17,6 +17,7 @@
 #include "chief/report/stall.h"
 #include "chief/report/trace_file.h"
 #include "chief/shutdown.h"
+#include "chief/snapshot/buddies.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "core/base/log.h"
@@ -85,6 +86,7 @@ struct run_trainer {
 };
 
 struct run_ps {
+    struct buddies_held held;
     struct port_probe probe;
     bool ready, shares_folder;
     uint16_t port;         /* rank 0: port where its weights are read */
@@ -133,6 +135,7 @@ struct run {
     struct run_bandwidth bandwidth;
     struct run_snapshots snapshots;
     struct run_checkpoints checkpoints;
+    struct run_buddies buddies;
     struct weights_io *weights_io; /* init or export in progress, or NULL */
     struct run_evaluations evaluations;
     struct run_metrics metrics;

@@ -232,6 +232,7 @@ static struct member role_member(struct composition *composition,
         .record = composition->process_settings.record,
         .restart_within = &role->restart_within,
         .past = &composition->past,
+        .copies = &composition->copies,
     };
 }
 

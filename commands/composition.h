@@ -17,6 +17,7 @@
 #include "core/base/health.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/store/copies.h"
 #include "proto/cluster/cluster.h"
 #include "proto/cluster/cluster_rank.h"
 #include "proto/job/job.h"
@@ -86,6 +87,7 @@ struct composition {
     double rejoin_within; /* seconds within which the chief begins the next run;
                              0: this run is the first or the last */
     struct member_past past; /* of the run before, which the process has left */
+    struct copies copies;    /* of a ps, from that run on */
     int stopped_by;  /* the signal that was to end the run before; 0: none */
     bool saves;      /* SIGUSR1 came when that was over */
     struct job *job; /* the leader's job, or a job that is only compared with

@@ -468,7 +468,8 @@ static const char *drill_obstacle(const struct options *options,
         return "all-reduce has no ps";
     if (!allreduce && options->kill == OPTIONS_KILL_WORKER)
         return NULL;
-    if (!job->checkpoint.dir)
+    if (!job->checkpoint.dir &&
+        !(job->replicas && options->kill == OPTIONS_KILL_PS))
         return "when a ps, the chief or a rank of all-reduce dies the run goes "
                "back, and without checkpoint.dir there is nothing to go back "
                "to";

@@ -573,6 +573,8 @@ enum status process_run(const struct options *options,
         }
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
+    copies_close(&composition.copies);
+    free(lineage.copy.manifest);
     return status;
 }
 

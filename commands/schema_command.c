@@ -480,6 +480,9 @@ static void add_rules(json_t *schema, const struct job_models *models) {
                                     key && is_default_word(key, rule->is));
         json_t *must = path_leaf(rule->other, job_value_condition(rule->must),
                                  rule->needed ? WAY_NEEDED : WAY_OPTIONAL);
+        if (rule->or_other)
+            must = or_else(must, path_leaf(rule->or_other, loaded(JOB_IS_ONE),
+                                           WAY_NEEDED));
         json_array_append_new(all,
                               json_pack("{s:o, s:o}", "if", is, "then", must));
     }

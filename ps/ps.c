@@ -16,6 +16,7 @@
 #include "core/base/time.h"
 #include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
+#include "ps/buddy.h"
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
 
@@ -108,6 +109,28 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     return status;
 }
 
+static enum status begin_init(struct ps *ps, struct failure *why) {
+    ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
+                                         .seed = ps->job->seed,
+                                         .folder = ps->plan->restore_folder,
+                                         .manifest = ps->plan->restore_manifest,
+                                         .base = ps->plan->restore_base,
+                                         .copy = buddy_restored(ps),
+                                         .index = ps->member->index,
+                                         .ids = ps->ids,
+                                         .rule_steps = ps->rule_steps};
+    return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
+                                why);
+}
+
+/* A copy in memory that is to be restored comes first. */
+static enum status step_copies(struct ps *ps, struct failure *why) {
+    bool restores = !ps->init_task && !ps->weights_set;
+    enum status status = buddy_step(ps, time_now(), why);
+    return status || !restores || buddy_is_fetching(ps) ? status
+                                                        : begin_init(ps, why);
+}
+
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
                              struct failure *why) {
     enum status status = plan_settle_job(ps->job, message, why);
@@ -124,15 +147,8 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     if (status)
         return status;
     health_note(ps->process.health, EVENT_PLANNED, 0, NULL, 0);
-    ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
-                                         .seed = ps->job->seed,
-                                         .folder = ps->plan->restore_folder,
-                                         .manifest = ps->plan->restore_manifest,
-                                         .base = ps->plan->restore_base,
-                                         .ids = ps->ids,
-                                         .rule_steps = ps->rule_steps};
-    return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
-                                why);
+    status = buddy_open(ps, message, why);
+    return status || buddy_is_fetching(ps) ? status : begin_init(ps, why);
 }
 
 static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
@@ -213,6 +229,9 @@ static enum status ps_control_handle(struct ps *ps,
         ps->chief = command->incarnation;
         server_set_chief(ps->server, ps->chief);
         return snapshot_agent_forget(ps->snapshot_agent, why);
+    case CAPSTAN__CONTROL__BODY_BUDDY_ORDER:
+        buddy_order(ps, command->buddy_order);
+        return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_NORM:
         return server_set_norm(ps->server, command->norm->round,
                                command->norm->norm, why);
@@ -268,6 +287,7 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
 
 static void ps_close_all(struct ps *ps) {
     discovery_guard_close(&ps->discovery_guard);
+    buddy_close(ps);
     snapshot_agent_close(&ps->snapshot_agent);
     background_task_close(&ps->init_task);
     server_close(&ps->server);
@@ -306,6 +326,7 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
     background_task_close(&ps->init_task);
     if (status)
         return status;
+    ps->weights_set = true;
     for (uint32_t b = 0; b < ps->num_blocks; b++)
         update_core_set_rule_step(server_update_core(ps->server), b,
                                   ps->rule_steps[b]);
@@ -395,7 +416,8 @@ static enum status serve_frame(struct ps *ps, struct link_frame *frame,
         link_release(frame);
         return STATUS_OK;
     }
-    if (handle_discovery(ps, frame, header) || !ps->server) {
+    if (handle_discovery(ps, frame, header) ||
+        buddy_answer(ps, frame, header) || !ps->server) {
         link_release(frame);
         return STATUS_OK;
     }
@@ -634,7 +656,7 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
     enum { OWN_ITEMS = 5 };
     if (!paused && keeps_serving(ps))
         return ps_serve(ps, why);
-    zmq_pollitem_t items[OWN_ITEMS + LINK_POLL_ITEMS] = {
+    zmq_pollitem_t items[OWN_ITEMS + 2 * LINK_POLL_ITEMS] = {
         {control_client_socket(ps->control_client), 0, ZMQ_POLLIN, 0},
         {NULL, ps->process.interrupts, ZMQ_POLLIN, 0},
         {NULL,
@@ -646,12 +668,11 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         {NULL, ps->server ? server_descriptor(ps->server) : -1, ZMQ_POLLIN, 0},
     };
     int64_t deadline = control_client_deadline(ps->control_client);
-    int count = OWN_ITEMS + link_poll_items(ps->link, items + OWN_ITEMS);
-    /* Leave the data link unread and look again soon. */
-    if (paused) {
+    int count = OWN_ITEMS + buddy_poll_items(ps, items + OWN_ITEMS, &deadline);
+    if (!paused)
+        count += link_poll_items(ps->link, items + count);
+    else /* leave the data link unread and look again soon */
         deadline = time_now() + 2 * TIME_MS;
-        count = OWN_ITEMS;
-    }
     zmq_poll(items, count, time_poll_ms(time_now(), deadline));
     ps->polled = time_now();
     ps_fill_heartbeat(ps);
@@ -670,6 +691,8 @@ static enum status ps_run_once(struct ps *ps, struct failure *why) {
         status = snapshot_agent_lift(ps->snapshot_agent, why);
     if (!status && ps->server)
         status = server_repeat_wants(ps->server, ps->polled, why);
+    if (!status && buddy_is_fetching(ps))
+        status = step_copies(ps, why);
     if (!status && ps->init_task)
         status = await_weights(ps, why);
     if (!status && items[4].revents)

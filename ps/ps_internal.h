@@ -25,6 +25,7 @@ struct ps {
     struct plan *plan;
     struct shard_init shard_init;
     struct background_task *init_task; /* while weights are set, else NULL */
+    struct buddy_fetch *fetch;         /* of a copy in memory, or NULL */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint64_t held_now;      /* the snapshot of blocks as they are; 0: none */
@@ -49,6 +50,7 @@ struct ps {
     uint64_t *noted_clocks; /* [num_ranks]: of the last push noted of each */
     uint64_t reported_step; /* staleness > 0: global step last reported to the
                                chief */
+    bool weights_set;       /* and trainers may read them */
     bool stopped;           /* the chief ordered the stop */
     enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
     int64_t polled;                /* when control messages were last handled */

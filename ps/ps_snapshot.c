@@ -4,12 +4,13 @@
 #include "core/base/byte_size.h"
 #include "core/base/free_memory.h"
 #include "core/base/time.h"
-#include "ps/ps_internal.h"
+#include "ps/buddy.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 enum {
+    UNWRITTEN_COPIES = 2,
     UNWRITTEN_BYTES = 64 << 20, /* of a file's pages in memory, at most */
     CHANGED_BYTES = 256 << 20,  /* of rows while a snapshot is agreed on */
     FIXED_BYTES = 24 << 20,     /* messages and the writer, whatever the rows */
@@ -112,8 +113,12 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
                    .groups = plan->groups,
                    .row_bytes =
                        offsetof(struct saved_ledger, entries[plan->num_ranks])},
-        .source = {ps, ps_snapshot_freeze, ps_snapshot_hold_at,
-                   ps_snapshot_hold_now, NULL, ps_snapshot_set_base},
+        .source = {.context = ps,
+                   .freeze = ps_snapshot_freeze,
+                   .hold_at = ps_snapshot_hold_at,
+                   .hold_now = ps_snapshot_hold_now,
+                   .set_base = ps_snapshot_set_base,
+                   .copied = buddy_copied},
     };
     return snapshot_agent_open(&ps->snapshot_agent, &settings, why);
 }
@@ -143,7 +148,10 @@ static bool needs_no_push(const struct ps *ps) {
 bool ps_snapshot_is_full(struct ps *ps) {
     if (needs_no_push(ps))
         return true;
-    if (!snapshots_busy(snapshot_agent_snapshots(ps->snapshot_agent))) {
+    struct snapshots *snapshots = snapshot_agent_snapshots(ps->snapshot_agent);
+    if (snapshots_unwritten(snapshots, true) >= UNWRITTEN_COPIES)
+        return true; /* the writer is behind by a whole one */
+    if (!snapshots_busy(snapshots)) {
         ps->copies_full = false;
         return false;
     }
@@ -177,13 +185,16 @@ static uint64_t checkpoint_bytes(uint64_t rows,
 }
 
 /* Of LIMIT, until the snapshot with which the run ends is held: what the next
- * rounds add, the floats of one on their ways, and the checkpoint. Without
+ * rounds add, the floats of one on their ways, the next copies in memory, and
+ * the checkpoint. Without
  * staleness it is taken at the round after the next at the latest. */
 static uint64_t end_bytes(const struct ps *ps, uint64_t rows,
                           const struct free_memory_limit *limit) {
     struct server_round most = server_largest_round(ps->server);
     uint64_t added = (ps->job->staleness ? 1 : 2) * most.rows;
-    return added + 2 * most.floats + checkpoint_bytes(rows + added, limit);
+    uint64_t copies = ps->plan->run_schedule.buddy_steps ? 2 * rows : 0;
+    return added + 2 * most.floats + copies +
+           checkpoint_bytes(rows + added, limit);
 }
 
 static void end_for_memory(struct ps *ps, uint64_t bytes,

@@ -18,7 +18,9 @@ enum { ITEMS_AT_ONCE = 32 };
 
 static bool planned(const void *context, uint64_t round) {
     const struct server *server = context;
-    return run_schedule_saves(&server->settings.run_schedule, round);
+    const struct run_schedule *schedule = &server->settings.run_schedule;
+    return run_schedule_saves(schedule, round) ||
+           run_schedule_copies(schedule, round);
 }
 
 /* The parameter of local block B; NULL: it is a partition. */

@@ -258,6 +258,8 @@ unsigned membership_read_limits(struct free_memory_limit *limits,
 /* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
+    if (slot->role == CLUSTER_PS)
+        buddies_take_held(run, slot, join);
     struct memory_plan_limits *reported =
         &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;

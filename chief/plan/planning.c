@@ -75,6 +75,7 @@ static void set_rounds(struct run *run) {
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
         .delta_every_steps = job->checkpoint.delta_every_steps,
+        .buddy_steps = buddies_steps(run),
     };
     run->evaluations.epochs_seen = run->metrics.epochs_ended =
         run_schedule_epochs(&run->plan.schedule, run->plan.schedule.start);
@@ -364,7 +365,8 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     Capstan__Plan message;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint32_t replicas[PLAN_MAX_TRAINERS];
-    bool written = write_plan(run, &message);
+    uint32_t *buddies = calloc(run->plan.num_holders + 1, sizeof *buddies);
+    bool written = buddies && write_plan(run, &message);
     message.replicas = replicas;
     message.n_replicas = device_replicas_list(run, replicas);
     message.start_step = run->plan.schedule.start;
@@ -390,6 +392,11 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
             message.restore_base = manifest_text(run->plan.restored.base);
         written &= message.restore_base != NULL;
     }
+    message.buddy_steps = run->plan.schedule.buddy_steps;
+    message.n_buddies = run->plan.from_memory ? run->plan.num_holders : 0;
+    message.buddies = buddies;
+    for (size_t i = 0; i < message.n_buddies; i++)
+        buddies[i] = buddies_source(run, (uint32_t)i);
     message.trace_first = run->trace.first;
     message.trace_last = run->trace.last;
     message.trace_room = run->trace.room;
@@ -407,6 +414,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     else
         control_server_broadcast(run->control_server, CLUSTER_ROLES, &control);
     planning_free_plan(&message);
+    free(buddies);
 }
 
 /* With staleness a joiner starts at once, at the lowest live clock; in a
@@ -584,7 +592,7 @@ static enum status take_restored(struct run *run, const struct plan *plan,
     if (!status)
         restore_epoch(run);
     snprintf(run->plan.restore_folder, sizeof run->plan.restore_folder, "%s",
-             plan->restore_folder);
+             plan->restore_folder ? plan->restore_folder : "");
     return status;
 }
 
@@ -692,6 +700,7 @@ static void planning_begin(struct run *run) {
     run->metrics.shown_at = time_now();
     run_enter_phase(run, RUN_TRAINING);
     membership_broadcast_view(run);
+    buddies_begin(run);
 }
 
 void planning_step(struct run *run) {

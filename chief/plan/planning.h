@@ -47,6 +47,7 @@ struct run_plan {
     struct manifest restored;  /* the checkpoint that the run resumes from, if
                                   has_restored */
     bool has_restored;
+    bool from_memory; /* copies of it, in place of restore_folder */
     char restore_folder[4096];
     /* External model: the last epochs that rank 0 has told, by number. */
     struct {

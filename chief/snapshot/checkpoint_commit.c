@@ -173,8 +173,9 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
     commit->dir = run->job->checkpoint.dir;
     commit->dir_lock = run->checkpoints.dir_lock;
     commit->keep = run->job->checkpoint.keep;
-    checkpoint_folder(commit->dir, snapshot->step, commit->folder,
-                      sizeof commit->folder);
+    if (commit->dir)
+        checkpoint_folder(commit->dir, snapshot->step, commit->folder,
+                          sizeof commit->folder);
     commit->manifest = (struct manifest){
         .run = run->id,
         .step = snapshot->step,
@@ -198,6 +199,19 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
     if (run->job->model.type == JOB_EXTERNAL)
         epoch_at(run, snapshot->step, &commit->manifest.epoch,
                  &commit->manifest.epoch_step);
+}
+
+char *checkpoint_commit_text(const struct run *run,
+                             const struct run_snapshot *snapshot) {
+    struct checkpoint_commit commit = {0};
+    char *text = NULL;
+    checkpoint_commit_fill(&commit, run, snapshot);
+    if (fill_rules(run, &commit.manifest) &&
+        fill_tables(run, snapshot, &commit.manifest))
+        text = manifest_text(&commit.manifest);
+    free(commit.manifest.rules);
+    free(commit.manifest.tables);
+    return text;
 }
 
 static enum status checkpoint_commit_start(struct run *run,

@@ -14,6 +14,11 @@
 void checkpoint_commit_step(struct run *run,
                             bool (*write_metrics)(struct run *, uint64_t));
 
+/* The manifest that a checkpoint of SNAPSHOT, which is written, would have; the
+ * caller frees it. NULL: no memory. */
+char *checkpoint_commit_text(const struct run *run,
+                             const struct run_snapshot *snapshot);
+
 /* Becomes readable when a commit has ended; -1: none is in progress. */
 int checkpoint_commit_descriptor(const struct run *run);
 

@@ -410,7 +410,7 @@ static uint64_t resume_epoch(const struct run *run) {
     return ends && epoch > last ? last : epoch;
 }
 
-enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
+static enum status find_in_directory(struct run *run, struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     bool found = false;
     if (!checkpoint->dir)
@@ -449,6 +449,11 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
              run->plan.restore_folder, (unsigned long long)resume_epoch(run));
     return STATUS_OK;
+}
+
+enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
+    enum status status = find_in_directory(run, why);
+    return status ? status : buddies_find_start(run, why);
 }
 
 /* Deltas are against what the ps know as the base, which may be an older

@@ -12,6 +12,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/run.h"
+#include "chief/snapshot/buddies.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
 #include "proto/messages/message.h"
@@ -206,7 +207,9 @@ bool snapshot_coordinator_request(struct run *run,
     snapshot->step = run_step(run);
     snapshot->save = reason.save;
     snapshot->last = run->shutdown.interrupted;
-    snapshot->form = form_of(reason.save, reason.delta);
+    snapshot->form = reason.copy ? CAPSTAN__SNAPSHOT__FORM__COPY
+                                 : form_of(reason.save, reason.delta);
+    snapshot->copy = reason.copy;
     snapshot->evaluate = reason.evaluate;
     snapshot->export = reason.export;
     snapshot->joins = reason.joins;
@@ -340,7 +343,9 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
     }
     if (reason.joins && !run_synchronous(run))
         reason.joins = false;
-    if (reason.save || reason.evaluate || reason.joins)
+    bool reads = reason.save || reason.evaluate || reason.joins;
+    reason.copy = !reads && run->metrics.began && buddies_due(run);
+    if (reads || reason.copy)
         snapshot_coordinator_request(run, reason, false);
 }
 
@@ -502,6 +507,8 @@ static void held(struct run *run, struct run_snapshot *snapshot) {
         send_take(run, snapshot->id, 0, snapshot->step, true, snapshot->retain);
         kept_states_request(run, snapshot->step);
     }
+    if (snapshot->copy)
+        send_take(run, snapshot->id, 0, snapshot->step, true, false);
     release_if_finished(run, snapshot);
 }
 
@@ -557,9 +564,10 @@ static void record_rows(struct run *run, struct run_snapshot *snapshot,
                        "its numbers of rows are not those of the tables");
 }
 
-static void record_file(struct run *run, struct run_snapshot *snapshot,
-                        const struct roster_slot *slot,
-                        const Capstan__SnapshotReport *report) {
+void snapshot_coordinator_record_file(struct run *run,
+                                      struct run_snapshot *snapshot,
+                                      const struct roster_slot *slot,
+                                      const Capstan__SnapshotReport *report) {
     struct shard_info *file =
         &snapshot->files[run->allreduce ? 0 : slot->index];
     struct failure why;
@@ -627,7 +635,7 @@ void snapshot_coordinator_receive_report(
         give_up(run, snapshot);
         return;
     case CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN:
-        record_file(run, snapshot, slot, report);
+        snapshot_coordinator_record_file(run, snapshot, slot, report);
         break;
     default:
         record_problem(snapshot, slot, report->error);

@@ -22,6 +22,7 @@ struct run_snapshot {
     struct snapshot_round progress;
     uint64_t id, step;
     bool save, evaluate, export, joins, retain;
+    bool copy;                    /* in memory */
     bool last;                    /* an interrupted run ends with it */
     bool ordered;                 /* the order to write it was sent */
     Capstan__Snapshot__Form form; /* as ordered */
@@ -49,6 +50,7 @@ struct run_snapshots {
 
 struct snapshot_reason {
     bool save, evaluate, export, joins;
+    bool copy;  /* in memory; with staleness */
     bool delta; /* save only what changed, if possible */
 };
 
@@ -70,6 +72,12 @@ void snapshot_coordinator_receive_round(
 void snapshot_coordinator_receive_report(struct run *run,
                                          const struct roster_slot *slot,
                                          const Capstan__SnapshotReport *report);
+
+/* Notes in SNAPSHOT the file that SLOT, a holder, has written. */
+void snapshot_coordinator_record_file(struct run *run,
+                                      struct run_snapshot *snapshot,
+                                      const struct roster_slot *slot,
+                                      const Capstan__SnapshotReport *report);
 
 /* Takes a snapshot that all holders hold and whose evaluation has not started.
  * The caller calls snapshot_coordinator_release when the evaluation is over.

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -84,6 +85,7 @@ struct shard_writer {
     unsigned char
         last[SHARD_FILE_KEY_BYTES]; /* the highest key so far, if any */
     bool built_locally;             /* built in a local folder */
+    bool in_memory;                 /* without a folder */
     bool has_temporary;             /* `temporary` is the name of a file */
     const char *name;               /* the last part of `path` */
     char path[PATH_MAX], temporary[PATH_MAX];
@@ -92,6 +94,10 @@ struct shard_writer {
 /* ERROR is LMDB's: an errno value if positive. */
 static enum status write_failed(const struct shard_writer *writer, int error,
                                 struct failure *why) {
+    if (error > 0 && writer->in_memory)
+        return status_errno(why, FAILURE_TOO_LITTLE_MEMORY, error,
+                            "no memory for %s of %" PRIu64 " bytes",
+                            writer->path, writer->bytes);
     if (error > 0)
         return fs_info_write_failure(writer->temporary, writer->bytes, error,
                                      why);
@@ -228,11 +234,35 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
     return STATUS_OK;
 }
 
+enum status shard_writer_open_memory(struct shard_writer **out,
+                                     const char *name, uint64_t bytes,
+                                     uint64_t entries, struct failure *why) {
+    struct shard_writer *writer = NULL;
+    enum status status = writer_new(&writer, name, bytes, why);
+    *out = NULL;
+    if (status)
+        return status;
+    writer->in_memory = true;
+    writer->entries = entries;
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    int error = fd < 0 ? errno : open_for_writing(writer, fd);
+    if (fd >= 0)
+        close(fd);
+    if (error) {
+        status = write_failed(writer, error, why);
+        shard_writer_abort(&writer);
+    }
+    *out = writer;
+    return status;
+}
+
 static int shard_writer_commit(struct shard_writer *writer) {
     int error = mdb_txn_commit(writer->txn);
     writer->txn = NULL; /* LMDB has freed it, even after a failure */
     writer->uncommitted = 0;
     mdb_filehandle_t fd;
+    if (writer->in_memory)
+        return error;
     /* Starts writing to disk now, so that the sync at the end is short. */
     if (!error && !mdb_env_get_fd(writer->env, &fd))
         sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -255,8 +285,10 @@ enum status shard_writer_expect(struct shard_writer *writer, uint64_t bytes,
                                 uint64_t entries, struct failure *why) {
     char folder[PATH_MAX];
     enum status status =
-        fs_info_parent_folder(writer->path, folder, sizeof folder, why);
-    if (!status)
+        writer->in_memory
+            ? STATUS_OK
+            : fs_info_parent_folder(writer->path, folder, sizeof folder, why);
+    if (!status && !writer->in_memory)
         status = fs_info_check_space(folder, writer->path, bytes, why);
     if (status)
         return status;
@@ -337,6 +369,27 @@ enum status shard_writer_finish(struct shard_writer **writer_in,
     if (!status)
         writer->has_temporary = false; /* renamed */
     shard_writer_abort(writer_in);
+    return status;
+}
+
+enum status shard_writer_finish_memory(struct shard_writer **writer_in,
+                                       int *out, struct shard_info *info,
+                                       struct failure *why) {
+    struct shard_writer *writer = *writer_in;
+    memset(info, 0, sizeof *info);
+    memcpy(info->name, writer->name, strlen(writer->name) + 1);
+    mdb_filehandle_t fd = -1;
+    int error = shard_writer_commit(writer);
+    if (!error)
+        error = mdb_env_get_fd(writer->env, &fd);
+    if (!error && (*out = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
+        error = errno;
+    enum status status =
+        error ? write_failed(writer, error, why)
+              : shard_file_hash(*out, writer->name, info, NULL, why);
+    shard_writer_abort(writer_in);
+    if (status && !error)
+        close(*out);
     return status;
 }
 

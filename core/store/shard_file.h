@@ -84,6 +84,13 @@ enum status shard_writer_open_in(struct shard_writer **out, const char *folder,
                                  uint64_t entries,
                                  struct failure *why) MUST_CHECK;
 
+/* The same in memory, without a folder: shard_writer_finish_memory ends it.
+ * NAME is the file's in INFO. */
+enum status shard_writer_open_memory(struct shard_writer **out,
+                                     const char *name, uint64_t bytes,
+                                     uint64_t entries,
+                                     struct failure *why) MUST_CHECK;
+
 /* Announces BYTES of values in ENTRIES entries more than the writer was opened
  * for; fails likewise. */
 enum status shard_writer_expect(struct shard_writer *writer, uint64_t bytes,
@@ -102,6 +109,12 @@ enum status shard_writer_put(struct shard_writer *writer, struct shard_key key,
 enum status shard_writer_finish(struct shard_writer **writer,
                                 struct shard_info *info,
                                 struct failure *why) MUST_CHECK;
+
+/* The same of a writer in memory: *FD is the file, which the caller closes. A
+ * reader opens it as /proc/self/fd/N. */
+enum status shard_writer_finish_memory(struct shard_writer **writer, int *fd,
+                                       struct shard_info *info,
+                                       struct failure *why) MUST_CHECK;
 
 /* Closes *WRITER (may be NULL) and removes its files. */
 void shard_writer_abort(struct shard_writer **writer);

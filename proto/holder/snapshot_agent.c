@@ -104,12 +104,16 @@ static void order_write(struct snapshot_agent *agent, uint64_t id,
                         uint64_t step) {
     const struct snapshot_agent_settings *settings = &agent->settings;
     char folder[PATH_BYTES], name[128];
-    bool delta =
-        snapshots_form(agent->snapshots, id) == CAPSTAN__SNAPSHOT__FORM__DELTA;
+    Capstan__Snapshot__Form form = snapshots_form(agent->snapshots, id);
+    checkpoint_shard_name(settings->index, settings->count, settings->run,
+                          form == CAPSTAN__SNAPSHOT__FORM__DELTA, name,
+                          sizeof name);
+    if (form == CAPSTAN__SNAPSHOT__FORM__COPY) {
+        snapshots_write(agent->snapshots, id, step, NULL, NULL, name);
+        return;
+    }
     checkpoint_folder(settings->plan->checkpoint_dir, step, folder,
                       sizeof folder);
-    checkpoint_shard_name(settings->index, settings->count, settings->run,
-                          delta, name, sizeof name);
     snapshots_write(agent->snapshots, id, step, agent->dir_lock, folder, name);
 }
 
@@ -126,15 +130,19 @@ static bool begin(struct snapshot_agent *agent, uint64_t id, bool retain,
 }
 
 /* A checkpoint due while one is being written is skipped, except the last one
- * of the run. */
+ * of the run. A copy in memory is not: all holders have those of the same
+ * rounds. */
 static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
     const struct run_schedule *schedule = &agent->settings.plan->run_schedule;
-    if (snapshots_busy(agent->snapshots) && round != schedule->total) {
+    bool copies = run_schedule_copies(schedule, round);
+    if (!copies && round != schedule->total &&
+        snapshots_unwritten(agent->snapshots, false)) {
         snapshots_skip(agent->snapshots, round);
         return;
     }
     begin(agent, round, false,
-          run_schedule_saves_delta(schedule, round)
+          copies ? CAPSTAN__SNAPSHOT__FORM__COPY
+          : run_schedule_saves_delta(schedule, round)
               ? CAPSTAN__SNAPSHOT__FORM__DELTA
               : CAPSTAN__SNAPSHOT__FORM__FULL);
     order_write(agent, round, round);
@@ -333,6 +341,11 @@ static void log_failed(const struct snapshot_agent *agent,
     else if (report->outcome == CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD)
         log_warning(log, "snapshot_failed", "a snapshot was not taken: %s",
                     report->why.text);
+    else if (report->form == CAPSTAN__SNAPSHOT__FORM__COPY)
+        log_warning(log, "copy_failed",
+                    "there is no copy in memory of step %llu of this process's "
+                    "part: %s",
+                    (unsigned long long)report->ordered, report->why.text);
     else
         log_error(log, "shard_write_failed",
                   "this process's part of the checkpoint of step %llu was not "
@@ -371,6 +384,12 @@ static void send_report(struct snapshot_agent *agent,
         message.error = (char *)report->why.text;
         log_failed(agent, report);
         break;
+    }
+    if (report->form == CAPSTAN__SNAPSHOT__FORM__COPY &&
+        report->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD) {
+        agent->settings.source.copied(agent->settings.source.context, report,
+                                      &message);
+        return;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT;
     control.snapshot_report = &message;

@@ -35,6 +35,10 @@ struct snapshot_agent_source {
     /* Later deltas are against snapshot ID, of which there is a full checkpoint
      * now. NULL: the holder has no tables. */
     void (*set_base)(void *context, uint64_t id);
+    /* A copy in memory is there, whose file is the function's, or is not, as
+     * MESSAGE says to the chief. NULL: there are none. */
+    void (*copied)(void *context, const struct snapshots_report *report,
+                   Capstan__SnapshotReport *message);
 };
 
 /* All borrowed. `send` gets the messages to the chief: for

@@ -95,6 +95,10 @@ static bool snapshot_is_requested(const struct snapshot *snapshot) {
     return snapshot->id >= MESSAGE_REQUESTED_SNAPSHOT;
 }
 
+static bool is_copy(const struct snapshot *snapshot) {
+    return snapshot->report.form == CAPSTAN__SNAPSHOT__FORM__COPY;
+}
+
 static void release_tensors(struct snapshots *all, struct held_block *block) {
     for (unsigned t = 0; t < SNAPSHOTS_MAX_TENSORS; t++)
         buffer_release(&block->tensors[t]);
@@ -127,6 +131,8 @@ static void snapshot_destroy(struct snapshots *all, struct snapshot *snapshot) {
     free(snapshot->blocks);
     free(snapshot->rows);
     free(snapshot->report.counts);
+    if (snapshot->report.fd >= 0)
+        close(snapshot->report.fd);
     if (all->reserve)
         free(snapshot);
     else
@@ -292,18 +298,26 @@ static enum status write_snapshot(struct snapshots *all,
     uint64_t entries = 2 * (uint64_t)all->settings.num_units;
     for (uint32_t b = 0; b < all->settings.num_units; b++)
         entries += tensors_of(all, b);
+    bool in_memory = is_copy(snapshot);
     enum status status = STATUS_OK;
     if (snapshot->dir_lock)
         status = dir_lock_renew(snapshot->dir_lock, &report->why);
-    if (!status)
+    if (!status && !in_memory)
         status = checkpoint_make_dir(snapshot->folder, &report->why);
     if (!status)
-        status = shard_writer_open(&writer, path, total_bytes(all), entries,
-                                   &report->why);
+        status = in_memory ? shard_writer_open_memory(&writer, snapshot->name,
+                                                      total_bytes(all), entries,
+                                                      &report->why)
+                           : shard_writer_open(&writer, path, total_bytes(all),
+                                               entries, &report->why);
     if (!status)
         status = snapshot_write_blocks(all, snapshot, writer, &report->why);
     if (!status)
-        status = shard_writer_finish(&writer, &report->info, &report->why);
+        status =
+            in_memory
+                ? shard_writer_finish_memory(&writer, &report->fd,
+                                             &report->info, &report->why)
+                : shard_writer_finish(&writer, &report->info, &report->why);
     shard_writer_abort(&writer);
     report->seconds = time_to_seconds(time_now() - start);
     trace_end(all->settings.trace, traced, TRACE_CHECKPOINT, report->ordered,
@@ -408,13 +422,18 @@ int snapshots_descriptor(const struct snapshots *all) {
     return all->descriptor;
 }
 
-bool snapshots_busy(struct snapshots *all) {
-    bool busy = false;
+unsigned snapshots_unwritten(struct snapshots *all, bool copies) {
+    unsigned count = 0;
     pthread_mutex_lock(&all->mutex);
     for (struct snapshot *s = all->first; s; s = s->next)
-        busy |= s->stage == ORDERED || s->stage == WRITING;
+        count += (s->stage == ORDERED || s->stage == WRITING) &&
+                 is_copy(s) == copies;
     pthread_mutex_unlock(&all->mutex);
-    return busy;
+    return count;
+}
+
+bool snapshots_busy(struct snapshots *all) {
+    return snapshots_unwritten(all, false) || snapshots_unwritten(all, true);
 }
 
 /* Failed ones are kept only for their later blocks. All blocks of a planned
@@ -446,6 +465,7 @@ static struct snapshot *insert_snapshot(struct snapshots *all, uint64_t id) {
     memset(snapshot, 0, sizeof *snapshot);
     snapshot->id = snapshot->report.id = id;
     snapshot->report.ordered = id; /* of a planned one */
+    snapshot->report.fd = -1;
     snapshot->next = all->first;
     all->first = snapshot;
     return snapshot;
@@ -640,7 +660,8 @@ void snapshots_write(struct snapshots *all, uint64_t id, uint64_t step,
     if (snapshot && snapshot->stage == HELD) {
         snapshot->report.ordered = step;
         snapshot->dir_lock = lock;
-        snprintf(snapshot->folder, sizeof snapshot->folder, "%s", folder);
+        snprintf(snapshot->folder, sizeof snapshot->folder, "%s",
+                 folder ? folder : "");
         snprintf(snapshot->name, sizeof snapshot->name, "%s", name);
         snapshot->stage = ORDERED;
         pthread_cond_broadcast(&all->changed);
@@ -710,11 +731,13 @@ bool snapshots_next(struct snapshots *all, struct snapshots_report *report) {
         *report = (struct snapshots_report){
             .id = snapshot->id,
             .outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__HELD,
-            .step = snapshot->report.step};
+            .step = snapshot->report.step,
+            .fd = -1};
         snapshot->held_reported = true;
     } else if (snapshot) {
         *report = snapshot->report;
         snapshot->report.counts = NULL;
+        snapshot->report.fd = -1;
         report_end(all, snapshot);
     }
     pthread_mutex_unlock(&all->mutex);

@@ -56,6 +56,9 @@ int snapshots_descriptor(const struct snapshots *snapshots);
 /* Is one waiting to be written or being written? */
 bool snapshots_busy(struct snapshots *snapshots);
 
+/* How many of those are COPIES, or are none. */
+unsigned snapshots_unwritten(struct snapshots *snapshots, bool copies);
+
 /* Begins snapshot ID. With RETAIN its blocks stay readable until
  * snapshots_release; else each is released once it is written. If memory lacks,
  * the next report says so, and what is added is ignored; false: there is no
@@ -109,9 +112,9 @@ struct buffer *snapshots_weights(struct snapshots *snapshots, uint64_t id,
 const struct shard_rows_source *snapshots_rows(struct snapshots *snapshots,
                                                uint64_t id, uint32_t b);
 
-/* Orders ID to be written to FOLDER/NAME, as the checkpoint of STEP. LOCK
- * (dir_lock.h; borrowed, or NULL) is renewed first. Blocks may still be added.
- */
+/* Orders ID to be written to FOLDER/NAME, as the checkpoint of STEP, a
+ * COPY in memory. LOCK (dir_lock.h; borrowed, or NULL) is renewed first. Blocks
+ * may still be added. */
 void snapshots_write(struct snapshots *snapshots, uint64_t id, uint64_t step,
                      struct dir_lock *lock, const char *folder,
                      const char *name);
@@ -127,6 +130,8 @@ struct snapshots_report {
     uint64_t id;
     Capstan__SnapshotReport__Outcome outcome;
     bool skipped; /* not written, by snapshots_skip */
+    int fd;       /* of a COPY that is written: the file, the caller's; else
+                     -1 */
     Capstan__Snapshot__Form form;
     uint64_t step;          /* held: version of the first block */
     uint64_t ordered;       /* written or not: the checkpoint's step */

@@ -409,7 +409,9 @@ void job_rules_check_values(const struct job *job, const json_t *values,
         if (rule->text &&
             !(job->model_unknown && !strcmp(rule->path, "data.format")) &&
             is_so(job_tree_get(values, rule->path), rule->is) &&
-            !is_so(job_tree_get(values, rule->other), rule->must))
+            !is_so(job_tree_get(values, rule->other), rule->must) &&
+            !(rule->or_other &&
+              is_so(job_tree_get(values, rule->or_other), JOB_IS_ONE)))
             diagnostics_add(diagnostics,
                             rule->at_other ? rule->other : rule->path, "%s",
                             rule->text);

@@ -81,6 +81,7 @@ struct job_models {
 };
 
 #define JOB_GIVEN "{\"not\": {\"type\": \"null\"}}"
+#define JOB_IS_ONE "{\"const\": 1}"
 #define JOB_LEFT_OUT "{\"type\": \"null\"}"
 
 /* Where PATH has a value that is IS, OTHER is MUST; both are words of a key,
@@ -90,6 +91,7 @@ struct job_rule {
     const char *path, *is, *other, *must;
     const char *text; /* of the problem, at PATH or at OTHER */
     bool needed, at_other;
+    const char *or_other; /* with OTHER as it is, a key that is 1; or NULL */
 };
 
 /* Rows before those of models: model.type is the last of them. */

@@ -10,6 +10,7 @@
 #include "core/base/time.h"
 #include "core/net/link/link.h"
 #include "core/net/link/resolve.h"
+#include "core/store/copies.h"
 #include "proto/job/job.h"
 #include "proto/messages/channel.h"
 #include "proto/messages/histograms.h"
@@ -277,6 +278,19 @@ static bool fill_past(const struct member_past *past, int64_t now,
     return true;
 }
 
+/* Fills LIST with COPIES (NULL: none), and LISTED with their addresses. */
+static size_t list_copies(const struct copies *copies, Capstan__HeldCopy *list,
+                          Capstan__HeldCopy **listed) {
+    uint32_t count = copies ? copies->count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        listed[i] = &list[i];
+        capstan__held_copy__init(&list[i]);
+        list[i].step = copies->list[i].step;
+        list[i].ps = copies->list[i].ps;
+    }
+    return count;
+}
+
 /* Without a number: repeated until a welcome arrives. */
 static bool control_client_send_join(struct control_client *control_client,
                                      int64_t now) {
@@ -306,6 +320,9 @@ static bool control_client_send_join(struct control_client *control_client,
     Capstan__Past past;
     if (fill_past(control_client->member->past, now, &past))
         join.past = &past;
+    Capstan__HeldCopy copies[COPIES_MOST], *listed[COPIES_MOST];
+    join.copies = listed;
+    join.n_copies = list_copies(control_client->member->copies, copies, listed);
     Capstan__Rejoin again;
     if (control_client->is_rejoining) {
         rejoin_fill(&control_client->rejoin, &control_client->heartbeat,
@@ -901,7 +918,7 @@ static void warn_malformed(struct control_client *client, unsigned index,
 static void record_own_death(const struct control_client *client,
                              const Capstan__Plan *plan) {
     bool ends =
-        !plan->checkpoint_dir[0] &&
+        !plan->checkpoint_dir[0] && !plan->buddy_steps &&
         (plan->strategy == JOB_ALLREDUCE || client->member->role == CLUSTER_PS);
     if (ends && !client->member->chief_inproc)
         launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct copies;
 struct health;
 struct link_keys;
 struct rule_loops;
@@ -77,6 +78,7 @@ struct member {
                                  seconds to join it within; may be NULL */
     struct member_past *past; /* of the process's last run, kept for the next;
                                  NULL: its chief is in this process */
+    struct copies *copies;    /* likewise of a ps, in memory */
 };
 
 #endif

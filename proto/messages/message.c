@@ -249,7 +249,7 @@ static enum status message_check_data(const Capstan__DataHeader *header,
                            "a message of protocol version %u (this is %d)",
                            header->version, MESSAGE_VERSION);
     if (header->kind <= CAPSTAN__DATA_HEADER__KIND__NONE ||
-        header->kind > CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS)
+        header->kind > CAPSTAN__DATA_HEADER__KIND__PIECE)
         return status_fail(why, FAILURE_BAD_MESSAGE, "an unknown kind %d",
                            (int)header->kind);
     if (header->encoding > CAPSTAN__DATA_HEADER__ENCODING__ZERO ||

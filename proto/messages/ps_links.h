@@ -26,8 +26,8 @@ struct ps_links_peer {
  * this host. */
 struct ps_links_settings {
     const struct process *process;
-    uint32_t rank; /* the client's; 0 if it has none */
-    uint32_t num_ps;
+    uint32_t rank;                  /* the client's; 0 if it has none */
+    uint32_t num_ps, first_ps;      /* the number of the first of them */
     const struct ps_links_peer *ps; /* [num_ps] */
     const char *inproc;             /* the ps's link in this process, or NULL */
 };

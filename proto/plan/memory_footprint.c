@@ -149,6 +149,9 @@ void memory_footprint_trainer(struct memory_footprint *out,
     out->bytes[MEMORY_FOOTPRINT_ROUNDED] = model.rounded;
 }
 
+/* Of a ps's own part and another's, each the complete one and the next. */
+enum { COPIES = 4 };
+
 void memory_footprint_ps(struct memory_footprint *out,
                          const struct memory_footprint_case *given,
                          uint64_t elements, uint32_t remote) {
@@ -163,6 +166,9 @@ void memory_footprint_ps(struct memory_footprint *out,
         [MEMORY_FOOTPRINT_STATE] =
             means ? elements * sizeof(float) : state(given, elements),
     }};
+    uint64_t part = out->bytes[MEMORY_FOOTPRINT_WEIGHTS] +
+                    out->bytes[MEMORY_FOOTPRINT_STATE];
+    out->bytes[MEMORY_FOOTPRINT_COPIES] = job->replicas ? COPIES * part : 0;
 }
 
 uint64_t memory_footprint_sum(const struct memory_footprint *footprint) {
@@ -174,9 +180,9 @@ uint64_t memory_footprint_sum(const struct memory_footprint *footprint) {
 
 void memory_footprint_text(const struct memory_footprint *footprint, char *text,
                            size_t size) {
-    static const char *const names[] = {"weights",     "gradients", "state",
-                                        "activations", "rounded",   "batches",
-                                        "data"};
+    static const char *const names[] = {"weights", "gradients",   "state",
+                                        "copies",  "activations", "rounded",
+                                        "batches", "data"};
     char bytes[16];
     byte_size_text(memory_footprint_sum(footprint), bytes, sizeof bytes);
     size_t length = (size_t)snprintf(text, size, "%s", bytes);

@@ -18,6 +18,7 @@ enum memory_footprint_kind {
     MEMORY_FOOTPRINT_WEIGHTS,
     MEMORY_FOOTPRINT_GRADIENTS,
     MEMORY_FOOTPRINT_STATE,       /* of the optimizer */
+    MEMORY_FOOTPRINT_COPIES,      /* in memory, of a ps's part and another's */
     MEMORY_FOOTPRINT_ACTIVATIONS, /* and their gradients */
     MEMORY_FOOTPRINT_ROUNDED,     /* rounded operands of a product, with bf16 or
                                      fp16 on a CPU */

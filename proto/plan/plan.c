@@ -159,6 +159,30 @@ static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
     return STATUS_OK;
 }
 
+/* From memory each part that is on a ps comes from one of them. */
+static enum status read_buddies(struct plan *plan, const Capstan__Plan *message,
+                                struct failure *why) {
+    if (!message->n_buddies)
+        return STATUS_OK;
+    if (!plan->restore_manifest || plan->restore_folder ||
+        message->n_buddies > plan->num_ps)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a plan of %zu copies in memory for %u ps",
+                           message->n_buddies, plan->num_ps);
+    plan->buddies = malloc(message->n_buddies * sizeof *plan->buddies);
+    if (!plan->buddies)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
+    plan->num_buddies = (uint32_t)message->n_buddies;
+    for (uint32_t i = 0; i < plan->num_buddies; i++) {
+        plan->buddies[i] = message->buddies[i];
+        if (plan->buddies[i] >= plan->num_ps)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "a copy in memory on ps %u of %u",
+                               plan->buddies[i], plan->num_ps);
+    }
+    return STATUS_OK;
+}
+
 static enum status read_block_ps(struct plan *plan,
                                  const Capstan__Plan *message,
                                  struct failure *why) {
@@ -243,6 +267,7 @@ static enum status read_run_schedule(struct plan *plan,
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
         .delta_every_steps = job->checkpoint.delta_every_steps,
+        .buddy_steps = message->buddy_steps,
     };
     if (!message->epoch_batches)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a plan of empty epochs");
@@ -416,6 +441,8 @@ enum status plan_read(struct plan **out, const Capstan__Plan *message,
     if (!status)
         status = read_ps_info(plan, message, why);
     if (!status)
+        status = read_buddies(plan, message, why);
+    if (!status)
         status = read_block_ps(plan, message, why);
     if (status)
         plan_close(&plan);
@@ -438,6 +465,7 @@ void plan_close(struct plan **where) {
     free(plan->restore_manifest);
     free(plan->restore_base);
     free(plan->checkpoint_dir);
+    free(plan->buddies);
     free(plan);
 }
 

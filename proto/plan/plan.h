@@ -29,7 +29,9 @@ struct plan {
     char *restore_folder, *restore_manifest; /* NULL: a new run */
     char *restore_base;                      /* its base's; NULL: no delta */
     char *checkpoint_dir;                    /* NULL: none */
-    struct loss_scaler scaler; /* from the checkpoint; all 0: initial */
+    uint32_t *buddies, num_buddies; /* restored from copies in memory, without a
+                                       folder: the ps that has part i */
+    struct loss_scaler scaler;      /* from the checkpoint; all 0: initial */
     struct optimizer_group
         *groups; /* [num_groups]; NULL: the job's optimizer */
     uint32_t num_groups;

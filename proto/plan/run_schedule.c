@@ -81,6 +81,7 @@ bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,
                                    uint64_t before, uint64_t now) {
     return crosses_multiple(run_schedule->every_steps, before, now) ||
            crosses_multiple(run_schedule->delta_every_steps, before, now) ||
+           crosses_multiple(run_schedule->buddy_steps, before, now) ||
            run_schedule_epochs(run_schedule, now) >
                run_schedule_epochs(run_schedule, before);
 }
@@ -110,6 +111,13 @@ bool run_schedule_saves(const struct run_schedule *run_schedule,
     return run_schedule->checkpoints &&
            (saves_all(run_schedule, step) ||
             is_multiple(run_schedule->delta_every_steps, step));
+}
+
+bool run_schedule_copies(const struct run_schedule *run_schedule,
+                         uint64_t step) {
+    return is_multiple(run_schedule->buddy_steps, step) &&
+           step < run_schedule->total &&
+           !run_schedule_saves(run_schedule, step);
 }
 
 bool run_schedule_saves_delta(const struct run_schedule *run_schedule,

@@ -23,6 +23,7 @@ struct run_schedule {
                                synchronous runs, of all otherwise; > 0 */
     bool checkpoints;       /* there is a checkpoint directory */
     uint64_t every_steps, every_epochs, delta_every_steps; /* 0: off */
+    uint64_t buddy_steps; /* between copies in memory; 0: off */
 };
 
 /* Samples of one of REPLICAS (>= 1) replicas in an epoch of SAMPLES, as torch's
@@ -63,13 +64,18 @@ uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
 uint64_t run_schedule_point_steps(const struct run_schedule *run_schedule,
                                   uint64_t given);
 
-/* True if an epoch's end, or a multiple of every_steps or delta_every_steps,
- * lies in (BEFORE, NOW]. */
+/* True if an epoch's end, or a multiple of every_steps, delta_every_steps or
+ * buddy_steps, lies in (BEFORE, NOW]. */
 bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,
                                    uint64_t before, uint64_t now);
 
 /* True if a checkpoint is planned at STEP (> start). */
 bool run_schedule_saves(const struct run_schedule *run_schedule, uint64_t step);
+
+/* True if a copy in memory is planned at STEP (> start), where there is no
+ * checkpoint. */
+bool run_schedule_copies(const struct run_schedule *run_schedule,
+                         uint64_t step);
 
 /* True if it may be a delta. */
 bool run_schedule_saves_delta(const struct run_schedule *run_schedule,

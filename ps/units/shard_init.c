@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 static bool shard_init_is_cancelled(int cancel) {
     struct pollfd item = {cancel, POLLIN, 0};
@@ -28,6 +29,18 @@ static enum status restore_unit(const struct shard_init *init, uint32_t b,
                                                 &init->rule_steps[b], why);
 }
 
+/* A file in memory has no name but that of its descriptor. */
+static enum status name_copy(const struct shard_init *init,
+                             struct manifest *manifest, struct failure *why) {
+    if (init->index >= manifest->num_files)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a manifest of %u files for ps %u",
+                           manifest->num_files, init->index);
+    struct shard_info *file = &manifest->files[init->index];
+    snprintf(file->name, sizeof file->name, "%d", init->copy);
+    return STATUS_OK;
+}
+
 /* The reader verifies every block; if a shard file lies on another host's disk,
  * its error names that host. */
 static enum status restore(const struct shard_init *init, int cancel,
@@ -37,8 +50,12 @@ static enum status restore(const struct shard_init *init, int cancel,
     enum status status = manifest_parse(&manifest, init->manifest, why);
     if (!status && init->base)
         status = manifest_parse_base(&manifest, init->base, why);
+    if (!status && init->copy >= 0)
+        status = name_copy(init, &manifest, why);
     if (!status)
-        status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
+        status = checkpoint_reader_open(
+            &reader, init->copy >= 0 ? "/proc/self/fd" : init->folder,
+            &manifest, why);
     uint32_t units = units_count(&init->units);
     for (uint32_t b = 0;
          !status && b < units && !shard_init_is_cancelled(cancel); b++)
@@ -50,7 +67,7 @@ static enum status restore(const struct shard_init *init, int cancel,
 
 enum status shard_init_run(void *context, int cancel, struct failure *why) {
     const struct shard_init *init = context;
-    if (init->folder)
+    if (init->folder || init->copy >= 0)
         return restore(init, cancel, why);
     for (uint32_t b = 0; shard_init_should_continue(init, b, cancel); b++)
         shard_initialise_block(init->units.shard, b, init->seed);

@@ -378,7 +378,7 @@ static size_t mutate(struct philox_sequence *random, size_t size) {
 static void touch(const Capstan__DataHeader *header) {
     volatile size_t sum = strlen(header->text);
     assert_int_equal(header->version, MESSAGE_VERSION);
-    assert_in_range(header->kind, 1, CAPSTAN__DATA_HEADER__KIND__ASSIGN_ROWS);
+    assert_in_range(header->kind, 1, CAPSTAN__DATA_HEADER__KIND__PIECE);
     assert_true(header->n_blocks <= MESSAGE_MAX_BLOCKS);
     for (size_t i = 0; i < header->n_blocks; i++)
         sum += header->blocks[i];

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pieces come in order over one connection: after a cut the fetch goes on with
+ * the first that is missing. Their hash is computed on the way. */
+#include "ps/buddy.h"
+
+#include "core/base/time.h"
+#include "proto/cluster/cluster.h"
+#include "proto/messages/ps_links.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum {
+    PIECE_BYTES = MESSAGE_GROUP_BYTES,
+    PIECES_AHEAD = 8,  /* on their way to a ps that has no weights; */
+    PIECES_BESIDE = 1, /* while it serves trainers */
+};
+static const int64_t ASK_AGAIN = TIME_S, LOOK_AGAIN = 50 * TIME_MS;
+
+struct buddy_fetch {
+    struct ps_links *links; /* NULL: there is none to this ps: */
+    struct ps_links_peer peer;
+    uint32_t from;
+    bool is_on;    /* what follows is under way */
+    bool restores; /* this ps waits for it */
+    struct copy copy;
+    uint64_t hash[2];       /* as it is to be */
+    XXH3_state_t *state;    /* of the pieces so far */
+    uint64_t got, asked;    /* pieces */
+    int64_t heard, sent_at; /* when one came; when one was asked for */
+};
+
+static uint64_t pieces_of(const struct buddy_fetch *fetch) {
+    return (fetch->copy.size + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+static uint64_t piece_bytes(uint64_t size, uint64_t piece) {
+    uint64_t left = size - piece * PIECE_BYTES;
+    return left < PIECE_BYTES ? left : PIECE_BYTES;
+}
+
+/* The connection stays for the next one. */
+static void fetch_end(struct buddy_fetch *fetch) {
+    if (fetch->is_on && fetch->copy.fd >= 0)
+        close(fetch->copy.fd);
+    fetch->is_on = false;
+}
+
+void buddy_close(struct ps *ps) {
+    struct buddy_fetch *fetch = ps->fetch;
+    ps->fetch = NULL;
+    if (!fetch)
+        return;
+    fetch_end(fetch);
+    ps_links_close(&fetch->links);
+    XXH3_freeState(fetch->state);
+    free(fetch);
+}
+
+/* In place of a connection to another ps. */
+static enum status connect_to(struct ps *ps, uint32_t from,
+                              struct failure *why) {
+    struct buddy_fetch *fetch = ps->fetch;
+    if (fetch->links && fetch->from == from)
+        return STATUS_OK;
+    ps_links_close(&fetch->links);
+    fetch->from = from;
+    fetch->peer = ps->plan->ps[from];
+    fetch->peer.shm_key = 0; /* the file is not in shared memory */
+    struct ps_links_settings links = {.process = &ps->process,
+                                      .rank = ps->member->index,
+                                      .num_ps = 1,
+                                      .first_ps = from,
+                                      .ps = &fetch->peer};
+    return ps_links_open(&fetch->links, &links, why);
+}
+
+/* Begins to fetch COPY, whose file it makes, with HASH from ps FROM. */
+static enum status fetch_open(struct ps *ps, uint32_t from, struct copy copy,
+                              const uint64_t hash[2], bool restores,
+                              struct failure *why) {
+    if (!ps->fetch)
+        ps->fetch = calloc(1, sizeof *ps->fetch);
+    struct buddy_fetch *fetch = ps->fetch;
+    if (fetch && !fetch->state)
+        fetch->state = XXH3_createState();
+    if (!fetch || !fetch->state || XXH3_128bits_reset(fetch->state))
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for a copy");
+    fetch_end(fetch);
+    enum status status = connect_to(ps, from, why);
+    if (status)
+        return status;
+    fetch->restores = restores;
+    fetch->copy = copy;
+    memcpy(fetch->hash, hash, sizeof fetch->hash);
+    fetch->got = fetch->asked = 0;
+    fetch->heard = time_now();
+    fetch->copy.fd = memfd_create("capstan-copy", MFD_CLOEXEC);
+    if (fetch->copy.fd < 0)
+        return status_errno(why, FAILURE_NO_MEMORY, errno,
+                            "no memory for a copy");
+    fetch->is_on = true;
+    return STATUS_OK;
+}
+
+static void report(struct ps *ps, Capstan__BuddyReport *message) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_BUDDY_REPORT;
+    control.buddy_report = message;
+    control_client_send_reliable(ps->control_client, &control);
+}
+
+static void report_fetched(struct ps *ps, uint64_t step, const char *error) {
+    Capstan__BuddyReport message = CAPSTAN__BUDDY_REPORT__INIT;
+    message.step = step;
+    message.fetched = true;
+    message.error = (char *)error;
+    report(ps, &message);
+}
+
+/* The only ps of a process that has the chief too has no place for them. */
+void buddy_copied(void *context, const struct snapshots_report *copied,
+                  Capstan__SnapshotReport *part) {
+    struct ps *ps = context;
+    struct copies *copies = ps->member->copies;
+    Capstan__BuddyReport message = CAPSTAN__BUDDY_REPORT__INIT;
+    if (copied->fd >= 0 && copies)
+        copies_put(copies, (struct copy){copied->ordered, ps->member->index,
+                                         copied->fd, copied->info.size});
+    else if (copied->fd >= 0)
+        close(copied->fd);
+    message.step = copied->ordered;
+    message.part = part;
+    report(ps, &message);
+}
+
+static uint64_t *hash_of(const struct shard_info *info) {
+    return (uint64_t *)info->hash;
+}
+
+enum status buddy_open(struct ps *ps, const Capstan__Plan *message,
+                       struct failure *why) {
+    struct copies *copies = ps->member->copies;
+    const struct plan *plan = ps->plan;
+    uint32_t own = ps->member->index;
+    uint64_t start = plan->run_schedule.start;
+    if (copies)
+        copies_begin(copies, message->lineage, start);
+    if (own >= plan->num_buddies || (copies && copies_find(copies, start, own)))
+        return STATUS_OK;
+    if (!copies || plan->buddies[own] == own)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a plan by which ps %u has a copy in memory of step "
+                           "%" PRIu64 " that it has not",
+                           own, start);
+    struct manifest manifest;
+    enum status status = manifest_parse(&manifest, plan->restore_manifest, why);
+    if (!status && own >= manifest.num_files)
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a manifest of %u files for ps %u",
+                             manifest.num_files, own);
+    if (!status)
+        status =
+            fetch_open(ps, plan->buddies[own],
+                       (struct copy){start, own, -1, manifest.files[own].size},
+                       hash_of(&manifest.files[own]), true, why);
+    manifest_clear(&manifest);
+    return status;
+}
+
+bool buddy_is_fetching(const struct ps *ps) {
+    return ps->fetch && ps->fetch->is_on;
+}
+
+int buddy_restored(const struct ps *ps) {
+    const struct copy *own =
+        ps->plan->num_buddies > ps->member->index
+            ? copies_find(ps->member->copies, ps->plan->run_schedule.start,
+                          ps->member->index)
+            : NULL;
+    return own ? own->fd : -1;
+}
+
+/* A copy that is here already, as of a run that goes on from it, is not fetched
+ * again. */
+void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
+    struct copies *copies = ps->member->copies;
+    struct failure why;
+    if (!copies)
+        return;
+    if (order->complete > copies->complete)
+        copies_complete(copies, order->complete);
+    if (!order->step || order->ps >= ps->plan->num_ps)
+        return;
+    copies->ordered = order->step;
+    if (copies_find(copies, order->step, order->ps)) {
+        report_fetched(ps, order->step, "");
+        return;
+    }
+    const uint64_t hash[2] = {order->hash_low, order->hash_high};
+    if (fetch_open(ps, order->ps,
+                   (struct copy){order->step, order->ps, -1, order->size}, hash,
+                   false, &why))
+        report_fetched(ps, order->step, why.text);
+}
+
+/* As refused or as a piece of SIZE bytes of COPY. */
+static void answer(struct ps *ps, const struct link_frame *frame,
+                   const Capstan__DataHeader *header, const struct copy *copy) {
+    Capstan__DataHeader reply = CAPSTAN__DATA_HEADER__INIT;
+    unsigned char space[256];
+    struct link_payload payload;
+    uint64_t size = copy ? piece_bytes(copy->size, header->seq) : 0;
+    link_no_payload(&payload);
+    reply.kind = copy ? CAPSTAN__DATA_HEADER__KIND__PIECE
+                      : CAPSTAN__DATA_HEADER__KIND__REFUSED;
+    reply.run = ps->process.run;
+    reply.incarnation = ps->process.incarnation;
+    reply.seq = header->seq;
+    reply.step = header->step;
+    reply.tensor = header->tensor;
+    if (!copy)
+        reply.text = "a copy in memory that this ps has no longer";
+    if (size && !link_reserve(ps->link, frame->peer, &payload, size))
+        return; /* it asks again */
+    if (size && pread(copy->fd, link_reserved(&payload), size,
+                      (off_t)(header->seq * PIECE_BYTES)) != (ssize_t)size) {
+        link_drop(&payload);
+        return;
+    }
+    size_t bytes = message_write_data(&reply, space);
+    link_commit(ps->link, frame->peer, space, bytes, &payload);
+}
+
+/* Another ps greets this one before it asks, and may do both before this one
+ * has its plan. */
+bool buddy_answer(struct ps *ps, struct link_frame *frame,
+                  const Capstan__DataHeader *header) {
+    const struct plan *plan = ps->plan;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__PROBE && !ps->server) {
+        ps_links_answer_probe(ps->link, &ps->process, false, frame, header);
+        return true;
+    }
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__FETCH)
+        return false;
+    if (!plan || !ps->member->copies || header->run != ps->process.run ||
+        header->rank >= plan->num_ps ||
+        header->incarnation != plan->ps[header->rank].incarnation ||
+        !link_is_from(ps->link, frame, cluster_party(CLUSTER_PS, header->rank)))
+        return true;
+    const struct copy *copy =
+        copies_find(ps->member->copies, header->step, header->tensor);
+    if (copy && header->seq >= (copy->size + PIECE_BYTES - 1) / PIECE_BYTES)
+        return true;
+    answer(ps, frame, header, copy);
+    return true;
+}
+
+int buddy_poll_items(struct ps *ps, zmq_pollitem_t *items, int64_t *deadline) {
+    if (!buddy_is_fetching(ps))
+        return 0;
+    int64_t look = time_now() + LOOK_AGAIN;
+    *deadline = look < *deadline ? look : *deadline;
+    return link_poll_items(ps_links_all(ps->fetch->links)[0], items);
+}
+
+static enum status lost_text(const struct buddy_fetch *fetch,
+                             struct failure *why, const char *text) {
+    return status_fail(why, FAILURE_PEER_LOST,
+                       "the copy in memory of step %" PRIu64
+                       " of the part of ps %u, from ps %u at %s: %s",
+                       fetch->copy.step, fetch->copy.ps, fetch->from,
+                       fetch->peer.address, text);
+}
+
+static enum status take_piece(struct buddy_fetch *fetch,
+                              const Capstan__DataHeader *header,
+                              const struct link_frame *frame, int64_t now,
+                              struct failure *why) {
+    struct link_bytes piece = frame->payload;
+    if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
+        return lost_text(fetch, why, header->text);
+    if (header->kind != CAPSTAN__DATA_HEADER__KIND__PIECE ||
+        header->step != fetch->copy.step || header->tensor != fetch->copy.ps ||
+        header->seq != fetch->got || fetch->got == pieces_of(fetch))
+        return STATUS_OK; /* it was asked for twice */
+    if (piece.size != piece_bytes(fetch->copy.size, header->seq))
+        return lost_text(fetch, why, "a piece of another size");
+    if (pwrite(fetch->copy.fd, piece.data, piece.size,
+               (off_t)(header->seq * PIECE_BYTES)) != (ssize_t)piece.size)
+        return status_errno(why, FAILURE_TOO_LITTLE_MEMORY, errno,
+                            "no memory for a copy of %" PRIu64 " bytes",
+                            fetch->copy.size);
+    XXH3_128bits_update(fetch->state, piece.data, piece.size);
+    fetch->got++;
+    fetch->heard = now;
+    return STATUS_OK;
+}
+
+static void ask(struct buddy_fetch *fetch, int64_t now) {
+    uint64_t ahead = fetch->restores ? PIECES_AHEAD : PIECES_BESIDE;
+    if (now - fetch->heard > ASK_AGAIN && now - fetch->sent_at > ASK_AGAIN)
+        fetch->asked = fetch->got;
+    while (fetch->asked < pieces_of(fetch) &&
+           fetch->asked < fetch->got + ahead) {
+        Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
+        header.kind = CAPSTAN__DATA_HEADER__KIND__FETCH;
+        header.seq = fetch->asked;
+        header.step = fetch->copy.step;
+        header.tensor = fetch->copy.ps;
+        if (!ps_links_send(fetch->links, 0, &header, NULL))
+            break;
+        fetch->asked++;
+        fetch->sent_at = now;
+    }
+}
+
+static enum status fetch_pieces(struct ps *ps, int64_t now,
+                                struct failure *why) {
+    struct buddy_fetch *fetch = ps->fetch;
+    Capstan__DataHeader *header;
+    struct link_frame frame;
+    struct failure unresolved = {.text = "it has said nothing"};
+    enum status status = STATUS_OK;
+    ps_links_connect(fetch->links, 0, now, fetch->heard, &unresolved);
+    while (!status && ps_links_receive(fetch->links, 0, &header, &frame)) {
+        status = take_piece(fetch, header, &frame, now, why);
+        link_release(&frame);
+    }
+    if (status)
+        return status;
+    ask(fetch, now);
+    if (now - fetch->heard > time_from_seconds(ps->job->timeouts.peer)) {
+        char text[sizeof unresolved.text + 64];
+        snprintf(text, sizeof text, "%s for %g s (timeouts.peer)",
+                 unresolved.text, ps->job->timeouts.peer);
+        return lost_text(fetch, why, text);
+    }
+    if (fetch->got < pieces_of(fetch))
+        return STATUS_OK;
+    XXH128_hash_t hash = XXH3_128bits_digest(fetch->state);
+    if (hash.low64 != fetch->hash[0] || hash.high64 != fetch->hash[1])
+        return lost_text(fetch, why, "it is damaged");
+    return STATUS_OK;
+}
+
+static bool is_fetched(const struct buddy_fetch *fetch) {
+    return fetch->got == pieces_of(fetch);
+}
+
+enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {
+    struct failure failed;
+    if (!buddy_is_fetching(ps))
+        return STATUS_OK;
+    bool restores = ps->fetch->restores;
+    uint64_t step = ps->fetch->copy.step;
+    enum status status = fetch_pieces(ps, now, &failed);
+    if (!status && !is_fetched(ps->fetch))
+        return STATUS_OK;
+    if (!status) {
+        copies_put(ps->member->copies, ps->fetch->copy);
+        ps->fetch->copy.fd = -1;
+    }
+    fetch_end(ps->fetch);
+    if (!restores)
+        report_fetched(ps, step, status ? failed.text : "");
+    if (!restores || !status)
+        return STATUS_OK;
+    *why = failed;
+    return status;
+}
