@@ -176,6 +176,8 @@ static enum status chief_prepare(struct run *run,
     if (!status)
         status = rewind_check(run, why);
     if (!status)
+        status = buddies_check(run, why);
+    if (!status)
         status = checkpoint_policy_open(run, why);
     if (!status)
         status = weights_io_check_export_path(run, why);
@@ -573,7 +575,8 @@ static void chief_plan(struct run *run) {
     struct failure why;
     if (!planning_prepare(run))
         return;
-    if (checkpoint_policy_find_start(run, &why))
+    if (checkpoint_policy_find_start(run, &why) ||
+        buddies_find_start(run, &why))
         run_stop(run, why.code, "%s", why.text);
     else if (planning_schedule(run)) {
         metrics_begin(run, run->plan.schedule.start);
@@ -651,6 +654,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     hang_report_step(run, now);
     rewind_step(run);
     snapshot_coordinator_step(run, now);
+    buddies_step(run);
     run_series_step(run, now);
     metrics_show(run, now);
     trace_file_step(run, now);

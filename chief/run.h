@@ -86,7 +86,7 @@ struct run_trainer {
 };
 
 struct run_ps {
-    struct buddies_held held;
+    struct membership_copies held; /* when it joined */
     struct port_probe probe;
     bool ready, shares_folder;
     uint16_t port;         /* rank 0: port where its weights are read */

@@ -37,7 +37,7 @@ struct buddy_fetch {
     int64_t heard, sent_at; /* when one came; when one was asked for */
 };
 
-static uint64_t pieces_of(const struct buddy_fetch *fetch) {
+static uint64_t pieces_in_copy(const struct buddy_fetch *fetch) {
     return (fetch->copy.size + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
@@ -65,8 +65,8 @@ void buddy_close(struct ps *ps) {
 }
 
 /* In place of a connection to another ps. */
-static enum status connect_to(struct ps *ps, uint32_t from,
-                              struct failure *why) {
+static enum status open_links_to(struct ps *ps, uint32_t from,
+                                 struct failure *why) {
     struct buddy_fetch *fetch = ps->fetch;
     if (fetch->links && fetch->from == from)
         return STATUS_OK;
@@ -94,7 +94,7 @@ static enum status fetch_open(struct ps *ps, uint32_t from, struct copy copy,
     if (!fetch || !fetch->state || XXH3_128bits_reset(fetch->state))
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a copy");
     fetch_end(fetch);
-    enum status status = connect_to(ps, from, why);
+    enum status status = open_links_to(ps, from, why);
     if (status)
         return status;
     fetch->restores = restores;
@@ -141,10 +141,6 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
     report(ps, &message);
 }
 
-static uint64_t *hash_of(const struct shard_info *info) {
-    return (uint64_t *)info->hash;
-}
-
 enum status buddy_open(struct ps *ps, const Capstan__Plan *message,
                        struct failure *why) {
     struct copies *copies = ps->member->copies;
@@ -170,7 +166,7 @@ enum status buddy_open(struct ps *ps, const Capstan__Plan *message,
         status =
             fetch_open(ps, plan->buddies[own],
                        (struct copy){start, own, -1, manifest.files[own].size},
-                       hash_of(&manifest.files[own]), true, why);
+                       manifest.files[own].hash, true, why);
     manifest_clear(&manifest);
     return status;
 }
@@ -280,16 +276,16 @@ static enum status lost_text(const struct buddy_fetch *fetch,
                        fetch->peer.address, text);
 }
 
-static enum status take_piece(struct buddy_fetch *fetch,
-                              const Capstan__DataHeader *header,
-                              const struct link_frame *frame, int64_t now,
-                              struct failure *why) {
+static enum status take_copied_piece(struct buddy_fetch *fetch,
+                                     const Capstan__DataHeader *header,
+                                     const struct link_frame *frame,
+                                     int64_t now, struct failure *why) {
     struct link_bytes piece = frame->payload;
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return lost_text(fetch, why, header->text);
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__PIECE ||
         header->step != fetch->copy.step || header->tensor != fetch->copy.ps ||
-        header->seq != fetch->got || fetch->got == pieces_of(fetch))
+        header->seq != fetch->got || fetch->got == pieces_in_copy(fetch))
         return STATUS_OK; /* it was asked for twice */
     if (piece.size != piece_bytes(fetch->copy.size, header->seq))
         return lost_text(fetch, why, "a piece of another size");
@@ -304,11 +300,11 @@ static enum status take_piece(struct buddy_fetch *fetch,
     return STATUS_OK;
 }
 
-static void ask(struct buddy_fetch *fetch, int64_t now) {
+static void ask_ahead(struct buddy_fetch *fetch, int64_t now) {
     uint64_t ahead = fetch->restores ? PIECES_AHEAD : PIECES_BESIDE;
     if (now - fetch->heard > ASK_AGAIN && now - fetch->sent_at > ASK_AGAIN)
         fetch->asked = fetch->got;
-    while (fetch->asked < pieces_of(fetch) &&
+    while (fetch->asked < pieces_in_copy(fetch) &&
            fetch->asked < fetch->got + ahead) {
         Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
         header.kind = CAPSTAN__DATA_HEADER__KIND__FETCH;
@@ -331,19 +327,19 @@ static enum status fetch_pieces(struct ps *ps, int64_t now,
     enum status status = STATUS_OK;
     ps_links_connect(fetch->links, 0, now, fetch->heard, &unresolved);
     while (!status && ps_links_receive(fetch->links, 0, &header, &frame)) {
-        status = take_piece(fetch, header, &frame, now, why);
+        status = take_copied_piece(fetch, header, &frame, now, why);
         link_release(&frame);
     }
     if (status)
         return status;
-    ask(fetch, now);
+    ask_ahead(fetch, now);
     if (now - fetch->heard > time_from_seconds(ps->job->timeouts.peer)) {
         char text[sizeof unresolved.text + 64];
         snprintf(text, sizeof text, "%s for %g s (timeouts.peer)",
                  unresolved.text, ps->job->timeouts.peer);
         return lost_text(fetch, why, text);
     }
-    if (fetch->got < pieces_of(fetch))
+    if (fetch->got < pieces_in_copy(fetch))
         return STATUS_OK;
     XXH128_hash_t hash = XXH3_128bits_digest(fetch->state);
     if (hash.low64 != fetch->hash[0] || hash.high64 != fetch->hash[1])
@@ -352,7 +348,7 @@ static enum status fetch_pieces(struct ps *ps, int64_t now,
 }
 
 static bool is_fetched(const struct buddy_fetch *fetch) {
-    return fetch->got == pieces_of(fetch);
+    return fetch->got == pieces_in_copy(fetch);
 }
 
 enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {

@@ -109,7 +109,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     return status;
 }
 
-static enum status begin_init(struct ps *ps, struct failure *why) {
+static enum status begin_weights(struct ps *ps, struct failure *why) {
     ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
                                          .seed = ps->job->seed,
                                          .folder = ps->plan->restore_folder,
@@ -127,8 +127,9 @@ static enum status begin_init(struct ps *ps, struct failure *why) {
 static enum status step_copies(struct ps *ps, struct failure *why) {
     bool restores = !ps->init_task && !ps->weights_set;
     enum status status = buddy_step(ps, time_now(), why);
-    return status || !restores || buddy_is_fetching(ps) ? status
-                                                        : begin_init(ps, why);
+    return status || !restores || buddy_is_fetching(ps)
+               ? status
+               : begin_weights(ps, why);
 }
 
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
@@ -148,7 +149,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
         return status;
     health_note(ps->process.health, EVENT_PLANNED, 0, NULL, 0);
     status = buddy_open(ps, message, why);
-    return status || buddy_is_fetching(ps) ? status : begin_init(ps, why);
+    return status || buddy_is_fetching(ps) ? status : begin_weights(ps, why);
 }
 
 static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,

@@ -255,11 +255,39 @@ unsigned membership_read_limits(struct free_memory_limit *limits,
     return read;
 }
 
+static void take_copies(struct membership_copies *held,
+                        const Capstan__Join *join) {
+    held->count = 0;
+    for (size_t i = 0; i < join->n_copies && held->count < COPIES_MOST; i++) {
+        held->list[held->count].step = join->copies[i]->step;
+        held->list[held->count++].ps = join->copies[i]->ps;
+    }
+}
+
+static bool has_copy(const struct run *run, uint32_t ps, uint64_t step,
+                     uint32_t part) {
+    const struct membership_copies *held = &run->ps[ps].held;
+    for (uint32_t i = 0; i < held->count; i++)
+        if (held->list[i].step == step && held->list[i].ps == part)
+            return true;
+    return false;
+}
+
+uint32_t membership_find_copy(const struct run *run, uint64_t step,
+                              uint32_t part) {
+    uint32_t ps = 0;
+    if (has_copy(run, part, step, part))
+        return part;
+    while (ps < run->roster.num_ps && !has_copy(run, ps, step, part))
+        ps++;
+    return ps < run->roster.num_ps ? ps : UINT32_MAX;
+}
+
 /* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
     if (slot->role == CLUSTER_PS)
-        buddies_take_held(run, slot, join);
+        take_copies(&run->ps[slot->index].held, join);
     struct memory_plan_limits *reported =
         &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;

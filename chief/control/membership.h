@@ -6,6 +6,7 @@
 #include "chief/control/control_server.h"
 #include "chief/control/reachability.h"
 #include "core/base/free_memory.h"
+#include "core/store/copies.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,20 @@ struct run_membership {
                              none */
     char lost_reason[512]; /* its text */
 };
+
+/* Of what a process has copies in memory, by its join. */
+struct membership_copies {
+    uint32_t count;
+    struct {
+        uint64_t step;
+        uint32_t ps;
+    } list[COPIES_MOST];
+};
+
+/* The ps that has the copy in memory of STEP of the part of ps PART: that one
+ * if it can. UINT32_MAX: none has. */
+uint32_t membership_find_copy(const struct run *run, uint64_t step,
+                              uint32_t part);
 
 /* INCOMING is a join: it is welcomed or refused, or it gets no answer and the
  * joiner asks again. */

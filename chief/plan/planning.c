@@ -14,6 +14,7 @@
 #include "chief/run_series.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
+#include "core/tensor/rule.h"
 #include "core/tensor/schedule.h"
 #include "proto/plan/plan.h"
 
@@ -56,6 +57,20 @@ static uint64_t steps_completed(const struct run *run) {
            run->job->accumulation;
 }
 
+/* Where the job names none: copies in memory, of weights and state, are a
+ * twentieth of what the trainers send, which is the weights in each step. */
+static uint64_t steps_between_copies(const struct run *run) {
+    enum { TRAFFIC = 20, LEAST = 100, MOST = 1000 };
+    const struct job *job = run->job;
+    uint64_t steps = (uint64_t)TRAFFIC * (1 + rule_slots(&job->optimizer)) /
+                     run->roster.num_ranks;
+    if (!job->replicas || !run->lineage || run->plan.num_holders < 2)
+        return 0;
+    if (job->buddy_steps)
+        return job->buddy_steps;
+    return steps < LEAST ? LEAST : steps > MOST ? MOST : steps;
+}
+
 /* The run's schedule by step number. Every process derives from it when to save
  * and evaluate, without further messages. */
 static void set_rounds(struct run *run) {
@@ -75,7 +90,7 @@ static void set_rounds(struct run *run) {
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
         .delta_every_steps = job->checkpoint.delta_every_steps,
-        .buddy_steps = buddies_steps(run),
+        .buddy_steps = steps_between_copies(run),
     };
     run->evaluations.epochs_seen = run->metrics.epochs_ended =
         run_schedule_epochs(&run->plan.schedule, run->plan.schedule.start);
@@ -396,7 +411,8 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     message.n_buddies = run->plan.from_memory ? run->plan.num_holders : 0;
     message.buddies = buddies;
     for (size_t i = 0; i < message.n_buddies; i++)
-        buddies[i] = buddies_source(run, (uint32_t)i);
+        buddies[i] =
+            membership_find_copy(run, run->plan.restored.step, (uint32_t)i);
     message.trace_first = run->trace.first;
     message.trace_last = run->trace.last;
     message.trace_room = run->trace.room;
@@ -507,6 +523,22 @@ static void warn_of_other_epochs(const struct run *run) {
         (unsigned long long)manifest->samples,
         (double)manifest->samples / (double)each, (unsigned long long)each,
         (unsigned long long)(manifest->samples / each + 1));
+}
+
+/* Epochs are shown counting from 1, and after the last epoch the last one is
+ * shown. */
+static uint64_t resume_epoch(const struct run *run) {
+    uint64_t epoch = run->plan.restored.epoch + 1, last = run->job->epochs;
+    bool ends = run->job->model.type != JOB_EXTERNAL && !run->job->has_steps;
+    return ends && epoch > last ? last : epoch;
+}
+
+static void log_start(const struct run *run) {
+    if (run->plan.has_restored)
+        log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
+                 run->plan.from_memory ? "the copies in memory"
+                                       : run->plan.restore_folder,
+                 (unsigned long long)resume_epoch(run));
 }
 
 /* Logs that the job asks for no more than the checkpoint has behind it. */
@@ -650,6 +682,7 @@ enum status planning_take_over(struct run *run, const Capstan__Plan *message,
 }
 
 void planning_send(struct run *run) {
+    log_start(run);
     log_plan(run);
     planning_check_schedule(run);
     warn_of_other_epochs(run);
@@ -700,7 +733,6 @@ static void planning_begin(struct run *run) {
     run->metrics.shown_at = time_now();
     run_enter_phase(run, RUN_TRAINING);
     membership_broadcast_view(run);
-    buddies_begin(run);
 }
 
 void planning_step(struct run *run) {

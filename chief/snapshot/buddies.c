@@ -11,10 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the job names no steps: copies are a TRAFFICth of what trainers send,
- * and at least each MOST_STEPS. */
-enum { TRAFFIC = 20, LEAST_STEPS = 100, MOST_STEPS = 1000 };
-
 static const int64_t LONG_WITHOUT = 10 * TIME_S;
 
 enum status buddies_check(const struct run *run, struct failure *why) {
@@ -40,40 +36,6 @@ void buddies_close(struct run *run) {
     run->buddies.ordered = 0;
 }
 
-void buddies_take_held(struct run *run, const struct roster_slot *slot,
-                       const Capstan__Join *join) {
-    struct buddies_held *held = &run->ps[slot->index].held;
-    held->count = 0;
-    for (size_t i = 0; i < join->n_copies && held->count < COPIES_MOST; i++) {
-        held->list[held->count].step = join->copies[i]->step;
-        held->list[held->count++].ps = join->copies[i]->ps;
-    }
-}
-
-static bool has_part(const struct run *run, uint32_t ps, uint64_t step,
-                     uint32_t part) {
-    const struct buddies_held *held = &run->ps[ps].held;
-    for (uint32_t i = 0; i < held->count; i++)
-        if (held->list[i].step == step && held->list[i].ps == part)
-            return true;
-    return false;
-}
-
-/* The ps that has PART of STEP: that part's own, if it can. UINT32_MAX: none
- * has. */
-static uint32_t find_part(const struct run *run, uint64_t step, uint32_t part) {
-    if (has_part(run, part, step, part))
-        return part;
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
-        if (has_part(run, i, step, part))
-            return i;
-    return UINT32_MAX;
-}
-
-uint32_t buddies_source(const struct run *run, uint32_t ps) {
-    return find_part(run, run->plan.restored.step, ps);
-}
-
 /* Are the blocks of MANIFEST where the plan has them? */
 static bool is_placed_so(const struct run *run,
                          const struct manifest *manifest) {
@@ -92,6 +54,20 @@ static void forget_copy(struct rewind_copy *copy) {
     copy->step = 0;
 }
 
+/* Has each part of the copy of MANIFEST a place, where the plan can use it? */
+static bool is_whole(const struct run *run, const struct manifest *manifest) {
+    uint32_t part = 0;
+    while (part < manifest->num_files &&
+           membership_find_copy(run, manifest->step, part) != UINT32_MAX)
+        part++;
+    if (part < manifest->num_files)
+        log_warning(run->log, "copy_lost",
+                    "the copy in memory of step %" PRIu64
+                    " is not whole: no ps has the part of ps %u any more",
+                    manifest->step, part);
+    return part == manifest->num_files && is_placed_so(run, manifest);
+}
+
 enum status buddies_find_start(struct run *run, struct failure *why) {
     struct rewind_copy *copy = run->lineage ? &run->lineage->copy : NULL;
     struct manifest manifest;
@@ -104,15 +80,7 @@ enum status buddies_find_start(struct run *run, struct failure *why) {
     enum status status = manifest_parse(&manifest, copy->manifest, why);
     if (status)
         return status_context(why, "the copy in memory");
-    uint32_t lost = UINT32_MAX;
-    for (uint32_t i = 0; i < manifest.num_files && lost == UINT32_MAX; i++)
-        if (find_part(run, copy->step, i) == UINT32_MAX)
-            lost = i;
-    if (lost != UINT32_MAX || !is_placed_so(run, &manifest)) {
-        log_warning(run->log, "copy_lost",
-                    "the copy in memory of step %" PRIu64
-                    " is not whole: no ps has the part of ps %u any more",
-                    copy->step, lost);
+    if (!is_whole(run, &manifest)) {
         manifest_clear(&manifest);
         forget_copy(copy);
         return STATUS_OK;
@@ -123,26 +91,7 @@ enum status buddies_find_start(struct run *run, struct failure *why) {
     run->plan.restore_folder[0] = 0;
     run->plan.layout->num_partitions = manifest.layout->num_partitions;
     run->checkpoints.has_base = false;
-    log_info(run->log, "run_resumed",
-             "resuming from the copy of step %" PRIu64
-             " in the memory of the ps, epoch %" PRIu64,
-             copy->step, manifest.epoch + 1);
     return STATUS_OK;
-}
-
-/* A copy is of weights and state; a trainer sends and receives as much as the
- * weights take in each step. */
-uint64_t buddies_steps(const struct run *run) {
-    const struct job *job = run->job;
-    uint32_t tensors = 1 + rule_slots(&job->optimizer);
-    uint64_t steps = (uint64_t)TRAFFIC * tensors / run->roster.num_ranks;
-    if (!job->replicas || !run->lineage || run->plan.num_holders < 2)
-        return 0;
-    if (job->buddy_steps)
-        return job->buddy_steps;
-    return steps < LEAST_STEPS  ? LEAST_STEPS
-           : steps > MOST_STEPS ? MOST_STEPS
-                                : steps;
 }
 
 /* The number of ps from a ps to the one that has its part too: as many of them
@@ -255,8 +204,8 @@ static void warn_of(struct run *run, uint64_t step, const char *problem) {
     run->buddies.is_warned = true;
 }
 
-static void drop_set(struct run *run, struct buddies_set *set,
-                     const char *problem) {
+static void give_set_up(struct run *run, struct buddies_set *set,
+                        const char *problem) {
     bool was_ordered = run->buddies.ordered == set->step;
     warn_of(run, set->step, problem);
     clear_set(set);
@@ -265,7 +214,7 @@ static void drop_set(struct run *run, struct buddies_set *set,
 }
 
 /* One that is on all ps already was restored, with its counts. */
-static void complete(struct run *run, struct buddies_set *set) {
+static void end_copy(struct run *run, struct buddies_set *set) {
     struct rewind_copy *copy = &run->lineage->copy;
     uint64_t step = set->step;
     if (copy->step != step)
@@ -293,19 +242,19 @@ static void take_written(struct run *run, const struct roster_slot *slot,
     if (!set && !(set = begin_set(run, step)))
         return;
     if (part->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN) {
-        drop_set(run, set, part->error);
+        give_set_up(run, set, part->error);
         return;
     }
     snapshot_coordinator_record_file(run, &set->snapshot, slot, part);
     if (set->snapshot.failed) {
-        drop_set(run, set, set->snapshot.problem);
+        give_set_up(run, set, set->snapshot.problem);
         return;
     }
     if (++set->written < run->plan.num_holders)
         return;
     set->manifest = checkpoint_commit_text(run, &set->snapshot);
     if (!set->manifest)
-        drop_set(run, set, "no memory for a manifest");
+        give_set_up(run, set, "no memory for a manifest");
     else if (!run->buddies.ordered)
         order(run, set);
 }
@@ -324,23 +273,28 @@ void buddies_receive(struct run *run, const struct roster_slot *slot,
     if (!set || report->step != run->buddies.ordered)
         return;
     if (*report->error)
-        drop_set(run, set, report->error);
+        give_set_up(run, set, report->error);
     else if (++set->fetched == run->plan.num_holders)
-        complete(run, set);
+        end_copy(run, set);
 }
 
-bool buddies_due(struct run *run) {
+/* With staleness, where the ps count no rounds. */
+static bool is_copy_due(struct run *run) {
     uint64_t every = run->plan.schedule.buddy_steps, step = run_step(run);
-    if (!every || run_synchronous(run) || run->buddies.ordered ||
+    if (!every || run_synchronous(run) || !run->metrics.began ||
+        !run->membership.view_sent || run->shutdown.interrupted ||
+        run->buddies.ordered || snapshot_coordinator_is_requesting(run) ||
         step / every <= run->buddies.every_seen)
         return false;
     run->buddies.every_seen = step / every;
     return true;
 }
 
-void buddies_begin(struct run *run) {
+/* Training has begun: what it was restored from is to be on two ps again. */
+static void begin_copies(struct run *run) {
     const struct manifest *manifest = &run->plan.restored;
     uint64_t every = run->plan.schedule.buddy_steps;
+    run->buddies.has_begun = true;
     run->buddies.complete_at = time_now();
     if (run->job->replicas && run->plan.num_holders < 2)
         log_warning(run->log, "copies_off",
@@ -361,4 +315,12 @@ void buddies_begin(struct run *run) {
         order(run, set);
     else
         clear_set(set);
+}
+
+void buddies_step(struct run *run) {
+    if (run->phase == RUN_TRAINING && !run->buddies.has_begun)
+        begin_copies(run);
+    if (run->phase == RUN_TRAINING && is_copy_due(run))
+        snapshot_coordinator_request(
+            run, (struct snapshot_reason){.copy = true}, false);
 }

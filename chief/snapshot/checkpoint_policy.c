@@ -402,15 +402,7 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
                                 run->id, &moved, why);
 }
 
-/* Epochs are shown counting from 1, and after the last epoch the last one is
- * shown. */
-static uint64_t resume_epoch(const struct run *run) {
-    uint64_t epoch = run->plan.restored.epoch + 1, last = run->job->epochs;
-    bool ends = run->job->model.type != JOB_EXTERNAL && !run->job->has_steps;
-    return ends && epoch > last ? last : epoch;
-}
-
-static enum status find_in_directory(struct run *run, struct failure *why) {
+enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     bool found = false;
     if (!checkpoint->dir)
@@ -446,14 +438,7 @@ static enum status find_in_directory(struct run *run, struct failure *why) {
             ? run->plan.restored.base_name
             : (struct manifest_name){run->plan.restored.step,
                                      run->plan.restored.hash};
-    log_info(run->log, "run_resumed", "resuming from %s, epoch %llu",
-             run->plan.restore_folder, (unsigned long long)resume_epoch(run));
     return STATUS_OK;
-}
-
-enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
-    enum status status = find_in_directory(run, why);
-    return status ? status : buddies_find_start(run, why);
 }
 
 /* Deltas are against what the ps know as the base, which may be an older

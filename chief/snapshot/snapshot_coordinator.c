@@ -12,7 +12,6 @@
 
 #include "chief/control/membership.h"
 #include "chief/run.h"
-#include "chief/snapshot/buddies.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
 #include "proto/messages/message.h"
@@ -343,9 +342,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
     }
     if (reason.joins && !run_synchronous(run))
         reason.joins = false;
-    bool reads = reason.save || reason.evaluate || reason.joins;
-    reason.copy = !reads && run->metrics.began && buddies_due(run);
-    if (reads || reason.copy)
+    if (reason.save || reason.evaluate || reason.joins)
         snapshot_coordinator_request(run, reason, false);
 }
 

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-static void drop(struct copies *copies, uint32_t i) {
+static void close_copy(struct copies *copies, uint32_t i) {
     close(copies->list[i].fd);
     copies->count--;
     for (; i < copies->count; i++)
@@ -16,7 +16,7 @@ void copies_begin(struct copies *copies, uint64_t lineage, uint64_t start) {
     copies->lineage = lineage;
     for (uint32_t i = copies->count; i-- > 0;)
         if (copies->list[i].step > start)
-            drop(copies, i);
+            close_copy(copies, i);
     if (copies->complete > start)
         copies->complete = 0;
     copies->ordered = 0;
@@ -45,28 +45,28 @@ static void drop_waiting(struct copies *copies, uint32_t ps) {
             oldest = i;
         }
     if (count >= COPIES_WAITING)
-        drop(copies, oldest);
+        close_copy(copies, oldest);
 }
 
 void copies_put(struct copies *copies, struct copy copy) {
     const struct copy *old = copies_find(copies, copy.step, copy.ps);
     if (old)
-        drop(copies, (uint32_t)(old - copies->list));
+        close_copy(copies, (uint32_t)(old - copies->list));
     drop_waiting(copies, copy.ps);
     if (copies->count == COPIES_MOST)
-        drop(copies, 0);
+        close_copy(copies, 0);
     copies->list[copies->count++] = copy;
 }
 
 void copies_complete(struct copies *copies, uint64_t step) {
     for (uint32_t i = copies->count; i-- > 0;)
         if (copies->list[i].step < step)
-            drop(copies, i);
+            close_copy(copies, i);
     copies->complete = step;
 }
 
 void copies_close(struct copies *copies) {
     while (copies->count)
-        drop(copies, copies->count - 1);
+        close_copy(copies, copies->count - 1);
     copies->complete = copies->ordered = 0;
 }

@@ -50,12 +50,12 @@ static enum status restore(const struct shard_init *init, int cancel,
     enum status status = manifest_parse(&manifest, init->manifest, why);
     if (!status && init->base)
         status = manifest_parse_base(&manifest, init->base, why);
-    if (!status && init->copy >= 0)
+    if (!status && !init->folder)
         status = name_copy(init, &manifest, why);
     if (!status)
         status = checkpoint_reader_open(
-            &reader, init->copy >= 0 ? "/proc/self/fd" : init->folder,
-            &manifest, why);
+            &reader, init->folder ? init->folder : "/proc/self/fd", &manifest,
+            why);
     uint32_t units = units_count(&init->units);
     for (uint32_t b = 0;
          !status && b < units && !shard_init_is_cancelled(cancel); b++)
@@ -67,7 +67,7 @@ static enum status restore(const struct shard_init *init, int cancel,
 
 enum status shard_init_run(void *context, int cancel, struct failure *why) {
     const struct shard_init *init = context;
-    if (init->folder || init->copy >= 0)
+    if (init->manifest)
         return restore(init, cancel, why);
     for (uint32_t b = 0; shard_init_should_continue(init, b, cancel); b++)
         shard_initialise_block(init->units.shard, b, init->seed);

@@ -16,8 +16,8 @@ struct shard_init {
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
     const char *base;              /* its base's manifest; NULL: no delta */
-    int copy;       /* in place of a folder the file of the part, in memory, */
-    uint32_t index; /* and which of the manifest's it is; -1: there is none */
+    int copy;       /* without a folder: the file of the part, in memory, */
+    uint32_t index; /* and which of the manifest's it is */
     const uint32_t *ids;  /* of the units, in the layout */
     uint64_t *rule_steps; /* of these, from the checkpoint */
 };

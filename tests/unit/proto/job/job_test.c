@@ -132,6 +132,9 @@ static const struct setting {
     {"scale_lr=linear", "scale_lr=true", "scale_lr=sqrt"},
     {"strategy.type=allreduce", "strategy.type=[]", "strategy.type=ring"},
     {"strategy.recovery=end", "strategy.recovery=x", "strategy.recovery=1"},
+    {"strategy.replicas=1", "strategy.replicas=x", "strategy.replicas=2"},
+    {"strategy.buddy_steps=0", "strategy.buddy_steps=x",
+     "strategy.buddy_steps=5"}, /* without copies */
     {"strategy.staleness=inf", "strategy.staleness=x", "strategy.staleness=-1"},
     {"strategy.ps_threads=3", "strategy.ps_threads=x", "strategy.ps_threads=0"},
     {"strategy.backend=nccl", "strategy.backend=1", "strategy.backend=mpi"},

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies in memory (strategy.replicas): a ps dies, and the run goes on from
+ * what it and another ps had of its part. Its weights are those of a run in
+ * which nothing died. */
+#define STATE struct cluster_run *run
+
+#include "tests/cluster/cluster_clicks.h"
+#include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/test.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG = 2 };
+enum { LONG = 4 * CLUSTER_RUN_DEADLINE, STEPS = 40 /* between two copies */ };
+
+#define REPLICAS                                                               \
+    "\"strategy\": {\"replicas\": 1, \"buddy_steps\": 40}, "                   \
+    "\"checkpoint\": {\"every_steps\": 0}, \"steps_per_print\": 10"
+
+FIXTURE(cluster_run_setup, cluster_run_teardown);
+
+static struct cluster_process *start(struct cluster_run *run, const char *name,
+                                     const char *num_ps, const char *change) {
+    return cluster_run_start(run, name,
+                             WORDS("local", "job.json", "--ps", num_ps,
+                                   "--workers", "2", "--json", "--set", change),
+                             NULL);
+}
+
+/* The number behind TEXT in LINE. */
+static uint64_t number_after(const char *line, const char *text) {
+    const char *found = strstr(line, text);
+    assert_non_null(found);
+    return strtoull(found + strlen(text), NULL, 10);
+}
+
+/* Of the ps of LOCAL, the last of COUNT members to be started, which join in
+ * any order. */
+static void await_ps(struct cluster_process *local, int count, pid_t *pids) {
+    cluster_run_await_soon(local, "chief: listening");
+    while (count--) {
+        const char *line = cluster_run_await_soon(local, " joined from ");
+        if (strstr(line, "chief: ps "))
+            pids[number_after(line, "chief: ps ")] =
+                (pid_t)number_after(line, ", pid ");
+    }
+}
+
+static void await_step(struct cluster_process *local, uint64_t step) {
+    cluster_run_await_soon(local, textf("step %" PRIu64 "/", step));
+}
+
+/* LOCAL goes back to a copy, with COUNT members, of which the ps are PIDS: the
+ * copy's step. */
+static uint64_t expect_back(struct cluster_process *local, int count,
+                            pid_t *pids) {
+    const char *line = cluster_run_await_soon(local, "the run goes back to the "
+                                                     "copy of step ");
+    uint64_t after = number_after(line, "after step ");
+    uint64_t copy = number_after(line, "copy of step ");
+    assert_int_equal(copy % STEPS, 0);
+    assert_true(copy >= STEPS && copy <= after);
+    await_ps(local, count, pids);
+    line = cluster_run_await_soon(local, "the run goes on after step ");
+    assert_int_equal(number_after(line, "goes on after step "), copy);
+    return copy;
+}
+
+/* Each of NUM_PS in turn dies in a run of `job.json`. */
+static void expect_each_may_die(struct cluster_run *run, const char *num_ps) {
+    int count = atoi(num_ps);
+    pid_t pids[4];
+    cluster_run_expect(start(run, "whole", num_ps, "checkpoint.dir=a"), 0,
+                       LONG);
+    struct cluster_process *local =
+        start(run, "killed", num_ps, "checkpoint.dir=b");
+    await_ps(local, count + 2, pids);
+    for (int p = 0; p < count; p++) {
+        await_step(local, 1000 * (uint64_t)(p + 1));
+        assert_int_equal(kill(pids[p], SIGKILL), 0);
+        expect_back(local, count + 2, pids);
+    }
+    cluster_run_expect(local, 0, LONG);
+    assert_int_equal(
+        json_integer_value(json_object_get(cluster_run_json(local), "rewinds")),
+        count);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+TEST(each_of_two_ps_may_die) {
+    cluster_run_job(run, "{\"steps\": 6000, \"optimizer\": {\"type\": "
+                         "\"Adam\"}, " REPLICAS "}");
+    expect_each_may_die(run, "2");
+}
+
+TEST(tables_are_in_the_copies) {
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
+                         ", \"steps\": 6000, " REPLICAS "}");
+    expect_each_may_die(run, "3");
+}
+
+/* Also where there is no other place to go back to. */
+TEST(two_ps_that_die_at_once_take_the_run_back_to_its_start) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    cluster_run_expect(start(run, "whole", "2", "export.path=\"a.npz\""), 0,
+                       LONG);
+    struct cluster_process *local = cluster_run_start(
+        run, "killed",
+        WORDS("local", "job.json", "--ps", "2", "--workers", "2", "--json",
+              "--set", "checkpoint=null", "--set", "export.path=\"b.npz\""),
+        NULL);
+    await_ps(local, 4, pids);
+    await_step(local, 1000);
+    assert_int_equal(kill(pids[0], SIGKILL) | kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "is not whole");
+    cluster_run_await_soon(local, "the run goes on after step 0");
+    cluster_run_expect(local, 0, LONG);
+    assert_int_equal(
+        system(textf("cmp '%s' '%s' >&2", cluster_run_path(run, "a.npz"),
+                     cluster_run_path(run, "b.npz"))),
+        0);
+}
+
+TEST(with_staleness_it_goes_on_too) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "strategy.staleness=4");
+    await_ps(local, 4, pids);
+    cluster_run_await_soon(local, "step 1000/");
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes back to the copy of step ");
+    const char *line =
+        cluster_run_await_soon(local, "the run goes on after step ");
+    assert_true(number_after(line, "goes on after step ") > 0);
+    cluster_run_expect(local, 0, LONG);
+}
+
+TEST(the_newer_of_disk_and_memory_is_taken) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 3000, " REPLICAS "}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "checkpoint.every_steps=401");
+    await_ps(local, 4, pids);
+    await_step(local, 790);
+    assert_int_equal(kill(pids[0], SIGKILL), 0);
+    assert_true(expect_back(local, 4, pids) > 401);
+    cluster_run_await_soon(local, "step-000002807");
+    cluster_run_expect(local, 0, LONG);
+}
+
+TEST(what_cannot_have_copies_is_refused_by_name) {
+    cluster_run_job(run, "{\"steps\": 10, " REPLICAS "}");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "job.json", "--ps", "1")),
+        "strategy.replicas: found 1 in a run of 1 ps; allowed there: 0");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(
+            run, CONFIG,
+            WORDS("local", "job.json", "--ps", "2", "--max-restarts", "0")),
+        "strategy.replicas: found 1; allowed here: 0");
+    cluster_fixture_expect_logged(
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "job.json", "--ps", "2", "--set",
+                                   "strategy.recovery=end")),
+        "strategy.recovery \"end\"; allowed there: 0");
+}
