@@ -329,7 +329,7 @@ static bool prepare(struct bench *bench, int held[TASKS]) {
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "all";
     struct bench bench = {.repeats = argc > 2 ? atoi(argv[2]) : 7,
-                          .rounds = argc > 3 ? atoi(argv[3]) : 5000,
+                          .rounds = argc > 3 ? atoi(argv[3]) : 3000,
                           .bad_peers = argc > 4 ? atoi(argv[4]) : 4};
     char command[128];
     int held[TASKS];
