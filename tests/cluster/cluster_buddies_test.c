@@ -145,14 +145,14 @@ TEST(with_staleness_it_goes_on_too) {
 
 TEST(the_newer_of_disk_and_memory_is_taken) {
     pid_t pids[2];
-    cluster_run_job(run, "{\"steps\": 3000, " REPLICAS "}");
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
     struct cluster_process *local =
-        start(run, "killed", "2", "checkpoint.every_steps=401");
+        start(run, "killed", "2", "checkpoint.every_steps=2401");
     await_ps(local, 4, pids);
-    await_step(local, 790);
+    cluster_run_await_soon(local, "step-000002401");
+    await_step(local, 3500);
     assert_int_equal(kill(pids[0], SIGKILL), 0);
-    assert_true(expect_back(local, 4, pids) > 401);
-    cluster_run_await_soon(local, "step-000002807");
+    assert_true(expect_back(local, 4, pids) > 2401);
     cluster_run_expect(local, 0, LONG);
 }
 
