@@ -6,8 +6,9 @@
  * Synchronous: a clock is a round number. Round v + 1 of a block at version v
  * closes when every live trainer of the view has contributed. With clipping,
  * the complete round is first summed and closes when the global norm is known.
- * Blocks close independently. With staleness each contribution is applied at
- * once.
+ * Blocks close independently. With backup workers a round closes with its first
+ * contributions; one of a closed round is late, which the clock tells, as of a
+ * duplicate. With staleness each contribution is applied at once.
  *
  * A request that may not read yet is kept, the newest for each rank and block;
  * there is no timer. After each event the core rechecks what it may unblock:
@@ -21,6 +22,7 @@
  * closes no further round: so every trainer still has them. */
 #include "ps/consistency/update_core.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +51,8 @@ struct block_state {
 
 struct update_core {
     struct update_core_settings settings;
+    uint32_t enough; /* contributions that close a round; UINT32_MAX: those of
+                        all live trainers alone */
     struct gate gate;
     struct ledger ledger;
     struct block_state *blocks;
@@ -69,11 +73,17 @@ struct update_core {
 struct update_core *update_core_open(
     const struct update_core_settings *settings) {
     struct update_core *x = calloc(1, sizeof *x);
+    assert(!settings->backup_workers ||
+           (!settings->staleness &&
+            settings->backup_workers < settings->num_ranks));
     if (!x)
         return NULL;
     x->settings = *settings;
     x->highest = x->norm_round = settings->start;
     x->limit = UINT64_MAX;
+    x->enough = settings->backup_workers
+                    ? settings->num_ranks - settings->backup_workers
+                    : UINT32_MAX;
     size_t blocks = settings->num_blocks, ranks = settings->num_ranks;
     x->capacity = blocks * (2 * ranks + 4) + 1;
     x->blocks = calloc(blocks + 1, sizeof *x->blocks);
@@ -142,6 +152,18 @@ static bool awaits_stored(const struct update_core *x, uint32_t b,
     return x->blocks[b].wanted && clock < x->gate.slots[rank].from;
 }
 
+/* Does the contribution of CLOCK come after those with which its round closes?
+ * While a snapshot is agreed on, a round that has enough may still be open. */
+static bool is_late(const struct update_core *x, uint32_t b, uint32_t rank,
+                    uint64_t clock) {
+    const struct block_state *block = &x->blocks[b];
+    uint64_t closing = block->version + (block->num_contributions >= x->enough);
+    return x->enough < UINT32_MAX && clock <= closing &&
+           clock >= x->gate.slots[rank].from &&
+           !ledger_has(&x->ledger, b, rank, x->gate.slots[rank].incarnation,
+                       clock);
+}
+
 /* Replies to a waiting request if the gate lets it read. */
 static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
     struct reader *reader = reader_of(x, b, rank);
@@ -151,13 +173,14 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
-    update_core_enqueue(x,
-                        (struct update_core_action){.kind = UPDATE_CORE_REPLY,
-                                                    .block = b,
-                                                    .rank = rank,
-                                                    .version = version,
-                                                    .clock = reader->clock,
-                                                    .seq = reader->seq});
+    update_core_enqueue(x, (struct update_core_action){
+                               .kind = UPDATE_CORE_REPLY,
+                               .block = b,
+                               .rank = rank,
+                               .version = version,
+                               .clock = reader->clock,
+                               .seq = reader->seq,
+                               .late = is_late(x, b, rank, reader->clock)});
 }
 
 static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
@@ -261,6 +284,13 @@ static bool is_planned(const struct update_core *x, uint64_t round) {
            x->settings.planned(x->settings.context, round);
 }
 
+/* Has the open round of block B all contributions that it closes with? */
+static bool is_full(const struct update_core *x, uint32_t b) {
+    const struct block_state *block = &x->blocks[b];
+    return block->num_contributions >= x->enough ||
+           gate_round_full(&x->gate, &x->ledger, b, block->version + 1);
+}
+
 /* Closes the block's open round if it is complete. An empty round closes when
  * only later joiners are live: its own trainers are dead, and the joiners wait
  * for it. A block with an empty round first waits for the blocks behind it, so
@@ -270,7 +300,7 @@ static void try_close(struct update_core *x, uint32_t b) {
     uint64_t round = block->version + 1;
     bool empty = !block->num_contributions;
     if ((empty && !gate_any_live(&x->gate)) || round > x->limit ||
-        block->wanted || !gate_round_full(&x->gate, &x->ledger, b, round))
+        block->wanted || !is_full(x, b))
         return;
     if (empty && block->version > x->lowest) {
         x->has_deferred = true;
@@ -287,7 +317,7 @@ static void try_close(struct update_core *x, uint32_t b) {
         return;
     }
     update_core_update(x, b);
-    x->recheck |= gate_round_full(&x->gate, &x->ledger, b, round + 1);
+    x->recheck |= is_full(x, b);
     if (round == x->snapshot_round || is_planned(x, round))
         update_core_snapshot(x, b);
     reply_all_ready(x, b);
@@ -385,6 +415,11 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
         set_waiting(x, b, rank, clock, seq);
         reply_if_ready(x, b, rank);
         return UPDATE_CORE_DUPLICATE;
+    }
+    if (is_late(x, b, rank, clock)) {
+        set_waiting(x, b, rank, clock, seq);
+        reply_if_ready(x, b, rank);
+        return UPDATE_CORE_LATE;
     }
     /* Synchronous: the open round accepts a contribution also from a rank that
      * did not contribute to the round before. */
@@ -491,7 +526,8 @@ bool update_core_lookup(struct update_core *x, uint32_t b, uint32_t rank,
 bool update_core_query(struct update_core *x, uint32_t b, uint32_t rank,
                        uint64_t clock, uint64_t seq) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
-    if (!ledger_has(&x->ledger, b, rank, incarnation, clock))
+    if (!ledger_has(&x->ledger, b, rank, incarnation, clock) &&
+        !is_late(x, b, rank, clock))
         return false;
     set_waiting(x, b, rank, clock, seq);
     reply_if_ready(x, b, rank);

@@ -18,6 +18,9 @@
 struct update_core_settings {
     uint32_t num_blocks, num_ranks; /* partitions of tables included */
     uint64_t staleness;
+    /* Synchronous: a round closes with its first num_ranks less so many
+     * contributions, or, if fewer trainers are live, with all of theirs. */
+    uint32_t backup_workers;
     uint64_t start; /* version of every block at the start */
     bool clip;      /* synchronous: a round waits for the global norm */
     /* Is BLOCK read only after update_core_assign? NULL: none is. */
@@ -50,6 +53,7 @@ struct update_core_action {
     uint32_t block, rank;
     uint64_t version, clock, seq;
     bool overflowed;
+    bool late;     /* REPLY: the weights lack the contribution of `clock` */
     uint64_t step; /* UPDATE: updates applied to the block, this one included;
                       overflowed rounds do not count */
     uint64_t rule_step; /* UPDATE: those to which some rank brought bytes */
@@ -62,6 +66,8 @@ enum update_core_result {
                               answered while a later request of its sender
                               waits, or its block awaits its first values: then
                               it is asked for again */
+    UPDATE_CORE_LATE,      /* its round has closed, or closes, without it:
+                              answered once that has closed, not applied */
     UPDATE_CORE_REFUSED    /* its clock is out of order */
 };
 
@@ -130,8 +136,9 @@ void update_core_pull(struct update_core *core, uint32_t block, uint32_t rank,
 bool update_core_lookup(struct update_core *core, uint32_t block, uint32_t rank,
                         uint64_t clock, uint64_t seq, bool early);
 
-/* Was RANK's contribution with CLOCK to BLOCK accepted? If so, its reply goes
- * to request SEQ, now or later. If not, the sender must send it again. */
+/* Was RANK's contribution with CLOCK to BLOCK accepted, or is it late? If so,
+ * its reply goes to request SEQ, now or later. If not, the sender must send it
+ * again. */
 bool update_core_query(struct update_core *core, uint32_t block, uint32_t rank,
                        uint64_t clock, uint64_t seq);
 

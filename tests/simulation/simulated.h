@@ -55,6 +55,7 @@ struct simulated_scenario {
     uint16_t block_ps[SIMULATED_BLOCKS];
     uint32_t block_bytes[SIMULATED_BLOCKS];
     uint64_t staleness, credit;
+    uint32_t backup_workers;
     uint32_t group_bytes;
     bool clip;
     bool overflows; /* some steps are void */
@@ -101,6 +102,7 @@ struct simulated_data {
     uint64_t seq, clock, step;
     bool empty, overflowed;
     bool early; /* a lookup that does not await its reader's push */
+    bool late;  /* weights that lack the push that they answer */
     bool zero[SIMULATED_UNITS]; /* a push without rows */
     uint32_t blocks[SIMULATED_UNITS];
     uint64_t values[SIMULATED_UNITS]; /* gradients, weights, or which rows */
@@ -297,7 +299,7 @@ struct simulated {
     struct simulated_disk disk;
     struct simulated_oracle truth;
     uint64_t lives, steps, hash;
-    uint32_t runs, deaths, joiners, cuts;
+    uint32_t runs, deaths, joiners, cuts, late;
 };
 
 /* Processes: the chief, the ps, the workers. */
@@ -312,6 +314,11 @@ static inline uint32_t simulated_worker_process(const struct simulated *s,
 
 static inline bool simulated_synchronous(const struct simulated *s) {
     return s->scenario.staleness == 0;
+}
+
+/* Contributions that close a round. */
+static inline uint32_t simulated_enough(const struct simulated *s) {
+    return s->scenario.num_ranks - s->scenario.backup_workers;
 }
 
 static inline bool simulated_has_fault(const struct simulated *s,

@@ -217,7 +217,7 @@ static uint64_t first_clock(const struct simulated *s) {
 static void plan(struct simulated *s) {
     struct simulated_control control_message = {.step = s->disk.step};
     s->run_schedule.start = s->chief.start = s->disk.step;
-    s->truth.whole = true;
+    s->truth.whole = !s->scenario.backup_workers;
     s->runs++;
     simulated_oracle_begin(s);
     enter(s, SIMULATED_READYING);

@@ -193,14 +193,26 @@ void simulated_oracle_taken(struct simulated *s, uint32_t p, uint32_t b,
         *taken = push->data.clock;
 }
 
+/* How many have contributed to the open round of block B. */
+static uint32_t count_held(const struct simulated *s, uint32_t p, uint32_t b) {
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
+        count += s->ps[p].held[b][r].held;
+    return count;
+}
+
 static void check_round(struct simulated *s, uint32_t p, uint32_t b,
                         uint64_t version) {
     const struct simulated_ps *ps = &s->ps[p];
-    uint32_t id = ps->ids[b];
+    uint32_t id = ps->ids[b], count = count_held(s, p, b);
+    if (count > simulated_enough(s))
+        simulated_fail(s, "block %u closed round %llu with %u contributions",
+                       id, (unsigned long long)version, count);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         const struct simulated_contribution *c = &ps->held[b][r];
         const struct gate_slot *slot = &ps->slots[r];
-        if (slot->live && slot->from <= version && !c->held)
+        if (slot->live && slot->from <= version && !c->held &&
+            count < simulated_enough(s))
             simulated_fail(s, "block %u closed round %llu without rank %u", id,
                            (unsigned long long)version, r);
         if (c->held && c->clock != version)
@@ -328,10 +340,12 @@ static bool has_to_wait(const struct simulated *s, uint32_t p, uint32_t b) {
     const struct simulated_ps *ps = &s->ps[p];
     uint64_t round = update_core_version(ps->update_core, b) + 1;
     bool anybody = false;
+    bool enough = count_held(s, p, b) >= simulated_enough(s);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++) {
         const struct gate_slot *slot = &ps->slots[r];
         anybody |= slot->live || ps->held[b][r].held;
-        if (slot->live && slot->from <= round && !ps->held[b][r].held)
+        if (slot->live && slot->from <= round && !ps->held[b][r].held &&
+            !enough)
             return true;
     }
     return !anybody || ps->frozen ||
@@ -404,6 +418,7 @@ void simulated_oracle_saved(struct simulated *s, uint32_t p, uint32_t b,
             clock >= SIMULATED_CLOCKS - 1)
             continue;
         bool has = s->truth.applied[life][id][clock];
+        has |= s->scenario.backup_workers > 0; /* or it can no longer be */
         if (!has || s->truth.applied[life][id][clock + 1])
             simulated_fail(s,
                            "the saved row of block %u at %llu says clock "
@@ -456,15 +471,16 @@ void simulated_oracle_cut(struct simulated *s,
 }
 
 void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,
-                               uint64_t clock) {
+                               uint64_t clock, bool late) {
     const struct simulated_worker *w = &s->workers[rank];
     uint64_t life = s->processes[simulated_worker_process(s, rank)].incarnation;
     if (clock >= w->from && clock < SIMULATED_CLOCKS &&
-        s->truth.applied[life][b][clock] != 1)
+        s->truth.applied[life][b][clock] != !late)
         simulated_fail(s,
                        "rank %u was answered for block %u of clock %llu, "
-                       "which is not applied",
-                       rank, b, (unsigned long long)clock);
+                       "which is %s",
+                       rank, b, (unsigned long long)clock,
+                       late ? "late and applied" : "not applied");
 }
 
 /* Its next push is not made yet, so a synchronous round cannot be later. */
@@ -472,7 +488,7 @@ void simulated_oracle_took_rows(struct simulated *s, uint32_t rank, uint32_t b,
                                 uint64_t version, uint64_t value) {
     const struct simulated_worker *w = &s->workers[rank];
     bool without_own = w->looks_up_early && !simulated_synchronous(s);
-    simulated_oracle_answered(s, rank, b, w->clock - without_own);
+    simulated_oracle_answered(s, rank, b, w->clock - without_own, false);
     if (simulated_synchronous(s) && version != w->clock)
         simulated_fail(s, "rank %u after step %llu reads rows of round %llu",
                        rank, (unsigned long long)w->clock,
@@ -505,15 +521,23 @@ void simulated_oracle_sent(struct simulated *s, uint32_t rank,
     }
 }
 
+/* With backup workers the step follows the block that is least far. */
 void simulated_oracle_step(struct simulated *s, uint32_t rank) {
     const struct simulated_worker *w = &s->workers[rank];
-    for (uint32_t b = 0; b < s->scenario.num_blocks; b++)
-        if (simulated_synchronous(s) && w->versions[b] != w->clock)
+    bool backup = s->scenario.backup_workers > 0, follows = !backup;
+    for (uint32_t b = 0; simulated_synchronous(s) && b < s->scenario.num_blocks;
+         b++) {
+        follows |= w->versions[b] == w->clock;
+        if (backup ? w->versions[b] < w->clock : w->versions[b] != w->clock)
             simulated_fail(s,
                            "rank %u begins step %llu with block %u of "
                            "round %llu",
                            rank, (unsigned long long)w->clock + 1, b,
                            (unsigned long long)w->versions[b]);
+    }
+    if (!follows)
+        simulated_fail(s, "rank %u begins step %llu, which all have passed",
+                       rank, (unsigned long long)w->clock + 1);
 }
 
 void simulated_oracle_end(struct simulated *s) {

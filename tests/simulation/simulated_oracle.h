@@ -80,9 +80,10 @@ void simulated_oracle_placed(struct simulated *s);
 /* A cut is complete: one round of all blocks. */
 void simulated_oracle_cut(struct simulated *s, const struct simulated_cut *cut);
 
-/* Worker RANK took the answer to a push, sends blocks, begins a step. */
+/* Worker RANK took the answer to a push, which is applied or LATE, sends
+ * blocks, begins a step. */
 void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,
-                               uint64_t clock);
+                               uint64_t clock, bool late);
 /* Worker RANK took rows of partition B, VALUE at VERSION. */
 void simulated_oracle_took_rows(struct simulated *s, uint32_t rank, uint32_t b,
                                 uint64_t version, uint64_t value);

@@ -62,6 +62,9 @@ static void take_plan(struct simulated *s, uint32_t p,
         .num_blocks = ps->count,
         .num_ranks = s->scenario.num_ranks,
         .staleness = s->scenario.staleness,
+        .backup_workers = simulated_has_fault(s, SIMULATION_STRAGGLER_AWAITED)
+                              ? 0
+                              : s->scenario.backup_workers,
         .start = plan->step,
         .clip = s->scenario.clip,
         .planned = simulated_synchronous(s) ? planned : NULL,
@@ -91,16 +94,21 @@ static void answer(struct simulated *s, uint32_t p, uint32_t rank,
     answer_peer(s, p, rank, &s->ps[p].peers[rank], message);
 }
 
-static void reply(struct simulated *s, uint32_t p, uint32_t b, uint32_t rank,
-                  uint64_t clock, uint64_t seq) {
+static void reply(struct simulated *s, uint32_t p,
+                  const struct update_core_action *action) {
     struct simulated_ps *ps = &s->ps[p];
+    uint32_t b = action->block, rank = action->rank;
+    uint64_t clock = action->clock;
     struct simulated_reader *reader = &ps->readers[b][rank];
     struct simulated_message message = {.kind = SIMULATED_WEIGHTS};
+    if (action->late && simulated_has_fault(s, SIMULATION_LATE_UNANSWERED))
+        return;
     simulated_oracle_replied(s, p, b, rank, clock);
     if (reader->waiting && reader->clock <= clock)
         reader->waiting = false;
-    message.data.seq = seq;
+    message.data.seq = action->seq;
     message.data.clock = clock;
+    message.data.late = action->late;
     message.data.count = 1;
     message.data.blocks[0] = ps->ids[b];
     message.data.values[0] = ps->values[b];
@@ -206,7 +214,7 @@ static void settle(struct simulated *s, uint32_t p) {
         else if (action.kind == UPDATE_CORE_LOOKUP)
             read_rows(s, p, &action);
         else
-            reply(s, p, action.block, action.rank, action.clock, action.seq);
+            reply(s, p, &action);
     }
     simulated_oracle_event_handled(s, p);
 }
@@ -282,8 +290,10 @@ static void push(struct simulated *s, uint32_t p,
         enum update_core_result verdict = count_push(s, p, b, data);
         if (verdict == UPDATE_CORE_ACCEPTED)
             simulated_oracle_taken(s, p, b, data->rank, message);
-        else
+        else if (verdict != UPDATE_CORE_LATE ||
+                 !simulated_has_fault(s, SIMULATION_LATE_APPLIED))
             *mine = saved;
+        s->late += verdict == UPDATE_CORE_LATE;
         if (verdict == UPDATE_CORE_REFUSED) {
             simulated_trace(s, "ps %u refuses clock %llu of rank %u", p,
                             (unsigned long long)data->clock, data->rank);
@@ -295,7 +305,11 @@ static void push(struct simulated *s, uint32_t p,
             ps->values[b] += data->values[i];
         note_reader(ps, b, data);
         if (simulated_has_fault(s, SIMULATION_EARLY_REPLY))
-            reply(s, p, b, data->rank, data->clock, data->seq);
+            reply(s, p,
+                  &(struct update_core_action){.block = b,
+                                               .rank = data->rank,
+                                               .clock = data->clock,
+                                               .seq = data->seq});
     }
 }
 

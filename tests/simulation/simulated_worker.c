@@ -142,8 +142,24 @@ static void compute(struct simulated *s, uint32_t rank) {
     w->busy_until = s->now + simulated_time(s, s->scenario.step_time);
 }
 
+/* What a trainer has missed it skips: it goes on with the block that is least
+ * far, to which its next push is then never too early. */
+static void skip_missed(struct simulated *s, uint32_t rank) {
+    struct simulated_worker *w = &s->workers[rank];
+    uint64_t round = w->versions[0];
+    bool furthest = simulated_has_fault(s, SIMULATION_STRAGGLER_TOO_FAR);
+    if (!s->scenario.backup_workers ||
+        simulated_has_fault(s, SIMULATION_STRAGGLER_GOES_ON))
+        return;
+    for (uint32_t b = 1; b < s->scenario.num_blocks; b++)
+        if ((w->versions[b] > round) == furthest)
+            round = w->versions[b];
+    w->clock = round;
+}
+
 static void begin_step(struct simulated *s, uint32_t rank) {
     struct simulated_worker *w = &s->workers[rank];
+    skip_missed(s, rank);
     if (w->leaving || !goes_on(s, w)) {
         if (!w->receipts)
             leave_loop(s, rank);
@@ -347,7 +363,7 @@ static void take_weights(struct simulated *s, uint32_t rank,
             awaited = w->missing > 0;
         if (!awaited)
             continue;
-        simulated_oracle_answered(s, rank, b, data->clock);
+        simulated_oracle_answered(s, rank, b, data->clock, data->late);
         w->under_way[b] = false;
         if (simulated_is_partition(s, b)) {
             w->receipts--;

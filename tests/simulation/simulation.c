@@ -53,6 +53,12 @@ static const char *const names[] = {
     [SIMULATION_EARLY_ROWS] = "a lookup is answered before its reader's push",
     [SIMULATION_OLD_ROWS] = "an older lookup's rows are taken",
     [SIMULATION_ROWS_OVERTAKEN] = "a step's rows are overtaken by the next one",
+    [SIMULATION_LATE_APPLIED] = "a late contribution is applied after all",
+    [SIMULATION_STRAGGLER_AWAITED] = "a round awaits the slowest",
+    [SIMULATION_LATE_UNANSWERED] = "a late contribution is not answered",
+    [SIMULATION_STRAGGLER_GOES_ON] = "a straggler goes on with its own count",
+    [SIMULATION_STRAGGLER_TOO_FAR] =
+        "a straggler goes on behind the furthest block",
 };
 
 const char *simulation_fault_name(enum simulation_fault fault) {
@@ -207,6 +213,14 @@ static void draw_table(struct simulated *s) {
     scenario->looks_early = one_of(s, 1001);
 }
 
+/* What job_schema.c allows them with. */
+static void draw_backup_workers(struct simulated *s) {
+    struct simulated_scenario *scenario = &s->scenario;
+    if (simulated_synchronous(s) && !scenario->clip &&
+        !scenario->num_partitions && scenario->num_ranks > 1 && one_of(s, 2))
+        scenario->backup_workers = 1 + one_of(s, scenario->num_ranks - 1);
+}
+
 /* Most seeds have few kinds of trouble, some have all. */
 static void draw_trouble(struct simulated *s) {
     struct simulated_scenario *scenario = &s->scenario;
@@ -229,6 +243,7 @@ static void draw(struct simulated *s) {
     draw_layout(s);
     draw_consistency(s);
     draw_table(s);
+    draw_backup_workers(s);
     draw_trouble(s);
     s->run_schedule = (struct run_schedule){
         .total = s->scenario.total,
@@ -243,11 +258,11 @@ static void draw(struct simulated *s) {
         s,
         "%u workers, %u ps, %u blocks, %u partitions, staleness %lld, "
         "%llu steps"
-        "%s, credit %llu, heals at %.1f s",
+        "%s, %u backup workers, credit %llu, heals at %.1f s",
         s->scenario.num_ranks, s->scenario.num_ps, s->scenario.num_blocks,
         s->scenario.num_partitions, (long long)s->scenario.staleness,
         (unsigned long long)s->scenario.total,
-        s->scenario.clip ? ", clipped" : "",
+        s->scenario.clip ? ", clipped" : "", s->scenario.backup_workers,
         (unsigned long long)s->scenario.credit,
         time_to_seconds(s->scenario.heals_at));
 }
@@ -427,5 +442,6 @@ void simulation_run(uint64_t seed, enum simulation_fault fault, bool trace,
     result->deaths = s->deaths;
     result->joiners = s->joiners;
     result->cuts = s->cuts;
+    result->late = s->late;
     free(s);
 }

@@ -44,6 +44,11 @@ enum simulation_fault {
     SIMULATION_EARLY_ROWS,
     SIMULATION_OLD_ROWS,
     SIMULATION_ROWS_OVERTAKEN,
+    SIMULATION_LATE_APPLIED,
+    SIMULATION_STRAGGLER_AWAITED,
+    SIMULATION_LATE_UNANSWERED,
+    SIMULATION_STRAGGLER_GOES_ON,
+    SIMULATION_STRAGGLER_TOO_FAR,
     SIMULATION_FAULTS
 };
 
@@ -53,7 +58,7 @@ struct simulation_result {
     uint64_t steps; /* events handled */
     uint64_t hash;  /* of all that happened: the same for the same seed */
     /* Kinds of histories seen, so that a test can tell that they are. */
-    uint32_t runs, deaths, joiners, cuts;
+    uint32_t runs, deaths, joiners, cuts, late;
 };
 
 /* Plays SEED with FAULT planted; TRACE prints every event. */

@@ -19,6 +19,7 @@ enum {
 /* The naive model: everything that was ever taken, and who waits. */
 struct model {
     uint64_t staleness, limit, highest, cut, last_incarnation;
+    uint32_t enough; /* contributions that close a round; 0: those of all */
     uint64_t version[BLOCKS];
     bool taken[BLOCKS][RANKS][INCARNATIONS][CLOCKS + 2];
     bool waiting[BLOCKS][RANKS];
@@ -40,12 +41,25 @@ static uint64_t last_taken(uint32_t b, uint32_t r) {
     return slot->from - 1;
 }
 
-static bool contributed(uint32_t b, uint64_t round) {
+static uint32_t contributions(uint32_t b, uint64_t round) {
+    uint32_t count = 0;
     for (uint32_t r = 0; r < RANKS; r++)
         for (int i = 0; i < INCARNATIONS; i++)
-            if (model.taken[b][r][i][round])
-                return true;
-    return false;
+            count += model.taken[b][r][i][round];
+    return count;
+}
+
+static bool has_enough(uint32_t b, uint64_t round) {
+    return model.enough && contributions(b, round) >= model.enough;
+}
+
+/* It lacks the contribution, and its round closes, or has closed, with those of
+ * others. */
+static bool late(uint32_t b, uint32_t r, uint64_t clock) {
+    uint64_t open = model.version[b] + 1;
+    return model.enough && clock >= update_core_fixture.slots[r].from &&
+           last_taken(b, r) < clock &&
+           (clock < open || (clock == open && has_enough(b, open)));
 }
 
 static bool anybody_lives(void) {
@@ -59,8 +73,10 @@ static bool anybody_lives(void) {
 static bool closable(uint32_t b) {
     uint64_t round = model.version[b] + 1;
     if (model.staleness || round > model.limit ||
-        (!contributed(b, round) && !anybody_lives()))
+        (!contributions(b, round) && !anybody_lives()))
         return false;
+    if (has_enough(b, round))
+        return true;
     for (uint32_t r = 0; r < RANKS; r++) {
         const struct gate_slot *slot = &update_core_fixture.slots[r];
         if (slot->live && slot->from <= round &&
@@ -156,6 +172,7 @@ static void check_actions(void) {
             assert_true(answerable(b, r));
             assert_int_equal(action->seq, model.seq[b][r]);
             assert_int_equal(action->clock, model.clock[b][r]);
+            assert_int_equal(action->late, late(b, r, action->clock));
             model.waiting[b][r] = false;
             break;
         case UPDATE_CORE_SNAPSHOT:
@@ -198,7 +215,9 @@ static void push_at_random(struct philox_sequence *random, uint64_t seq) {
     uint64_t clock = last + 3 - philox_below(random, 5);
     if (clock < 1 || clock > last + 2)
         clock = last + 1;
-    if (clock > CLOCKS ||
+    if (model.enough && philox_below(random, 2))
+        clock = model.version[b] + philox_below(random, 2);
+    if (!clock || clock > CLOCKS ||
         !update_core_is_current(update_core_fixture.update_core, r,
                                 slot->incarnation))
         return;
@@ -206,8 +225,9 @@ static void push_at_random(struct philox_sequence *random, uint64_t seq) {
                  last_taken(b, r) >= slot->from; /* it, or a later one */
     bool next =
         model.staleness ? clock == last + 1 : clock == model.version[b] + 1;
-    next = next && clock >= slot->from;
-    if (known || next)
+    bool is_late = late(b, r, clock);
+    next = next && clock >= slot->from && !is_late;
+    if (known || next || is_late)
         await(b, r, clock, seq);
     bool overflows = philox_below(random, 6) == 0;
     bool has_bytes = !overflows && philox_below(random, 2) == 0;
@@ -222,9 +242,10 @@ static void push_at_random(struct philox_sequence *random, uint64_t seq) {
         overflows   ? update_core_fixture_push_overflowed(b, r, clock, seq, at)
         : has_bytes ? update_core_fixture_push(b, r, clock, seq)
                     : update_core_fixture_push_without_bytes(b, r, clock, seq),
-        known  ? UPDATE_CORE_DUPLICATE
-        : next ? UPDATE_CORE_ACCEPTED
-               : UPDATE_CORE_REFUSED);
+        known     ? UPDATE_CORE_DUPLICATE
+        : next    ? UPDATE_CORE_ACCEPTED
+        : is_late ? UPDATE_CORE_LATE
+                  : UPDATE_CORE_REFUSED);
     assert_int_equal(model.staleness && !known && next,
                      model.staleness && update_core_fixture_count(
                                             UPDATE_CORE_UPDATE, NULL) == 1);
@@ -242,8 +263,9 @@ static void read_at_random(struct philox_sequence *random, uint64_t seq) {
         await(b, r, clock, seq);
         update_core_pull(update_core_fixture.update_core, b, r, clock, seq);
     } else {
-        bool has = last_taken(b, r) >= clock &&
-                   last_taken(b, r) >= update_core_fixture.slots[r].from;
+        bool has = late(b, r, clock) ||
+                   (last_taken(b, r) >= clock &&
+                    last_taken(b, r) >= update_core_fixture.slots[r].from);
         if (has)
             await(b, r, clock, seq);
         assert_int_equal(update_core_query(update_core_fixture.update_core, b,
@@ -285,10 +307,19 @@ static void cut_at_random(void) {
     update_core_fixture_collect();
 }
 
-static void play(struct philox_sequence *random, uint64_t staleness) {
-    update_core_fixture_scaled(BLOCKS, RANKS, staleness, false);
+static void play(struct philox_sequence *random, uint64_t staleness,
+                 uint32_t backup_workers) {
+    struct update_core_settings settings = {
+        .num_blocks = BLOCKS,
+        .num_ranks = RANKS,
+        .staleness = staleness,
+        .backup_workers = backup_workers,
+        .fp16 = update_core_fixture_fp16,
+        .scaler = loss_scaler_init(&update_core_fixture_fp16)};
+    update_core_fixture_open(&settings);
     memset(&model, 0, sizeof model);
     model.staleness = staleness;
+    model.enough = backup_workers ? RANKS - backup_workers : 0;
     model.last_incarnation = 1;
     model.limit = UINT64_MAX;
     for (uint32_t r = 0; r < RANKS; r++)
@@ -316,12 +347,19 @@ TEST(synchronous_histories_agree_with_the_model) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 2000; history++)
-        play(&random, 0);
+        play(&random, 0, 0);
 }
 
 TEST(stale_histories_agree_with_the_model) {
     struct philox_sequence random;
     seed_open(&random);
     for (int history = 0; history < 2000; history++)
-        play(&random, 1 + philox_below(&random, 4));
+        play(&random, 1 + philox_below(&random, 4), 0);
+}
+
+TEST(histories_with_backup_workers_agree_with_the_model) {
+    struct philox_sequence random;
+    seed_open(&random);
+    for (int history = 0; history < 2000; history++)
+        play(&random, 0, 1 + philox_below(&random, RANKS - 1));
 }

@@ -54,6 +54,70 @@ TEST(a_late_push_is_answered_and_not_applied) {
                      1);
 }
 
+static void open_with_backup(uint32_t ranks, uint32_t backup_workers) {
+    struct update_core_settings settings = {
+        .num_blocks = 1, .num_ranks = ranks, .backup_workers = backup_workers};
+    update_core_fixture_open(&settings);
+}
+
+TEST(with_a_backup_worker_a_round_closes_without_the_slowest) {
+    struct update_core_action reply;
+    open_with_backup(3, 1);
+    update_core_fixture_push(0, 2, 1, 1);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_fixture_push(0, 0, 1, 2);
+    assert_int_equal(update_core_fixture_single_update().version, 1);
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply), 2);
+    assert_false(reply.late);
+    update_core_fixture_push(0, 2, 2, 3);
+    update_core_fixture_push(0, 0, 2, 4);
+    assert_int_equal(update_core_fixture_push(0, 1, 1, 5), UPDATE_CORE_LATE);
+    assert_int_equal(update_core_fixture.count, 1);
+    reply = update_core_fixture.actions[0];
+    assert_int_equal(reply.kind, UPDATE_CORE_REPLY);
+    assert_true(reply.late);
+    assert_int_equal(reply.version, 2);
+    assert_int_equal(update_core_fixture_push(0, 1, 3, 6),
+                     UPDATE_CORE_ACCEPTED);
+}
+
+TEST(a_late_push_is_found_by_a_query_too) {
+    open_with_backup(2, 1);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_true(update_core_query(update_core_fixture.update_core, 0, 1, 1, 7));
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture.count, 1);
+    assert_false(
+        update_core_query(update_core_fixture.update_core, 0, 1, 2, 8));
+}
+
+TEST(what_follows_enough_contributions_is_late_while_the_round_is_open) {
+    struct update_core_action reply;
+    open_with_backup(2, 1);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_freeze(update_core_fixture.update_core), 1);
+    update_core_fixture_push(0, 0, 2, 2);
+    update_core_fixture_push(0, 0, 3, 3);
+    assert_int_equal(update_core_fixture_push(0, 1, 3, 4), UPDATE_CORE_LATE);
+    assert_int_equal(update_core_fixture.count, 0);
+    update_core_set_snapshot_round(update_core_fixture.update_core, 2);
+    update_core_fixture_collect();
+    assert_int_equal(update_core_fixture_count(UPDATE_CORE_REPLY, &reply), 2);
+    assert_int_equal(reply.rank, 1);
+    assert_int_equal(reply.clock, 3);
+    assert_true(reply.late);
+}
+
+TEST(fewer_live_trainers_than_a_round_needs_are_enough) {
+    open_with_backup(3, 1);
+    update_core_fixture_push(0, 0, 1, 1);
+    assert_int_equal(update_core_fixture.count, 0);
+    for (uint32_t r = 1; r < 3; r++)
+        update_core_fixture.slots[r].live = false;
+    update_core_fixture_set_view();
+    assert_int_equal(update_core_fixture_single_update().version, 1);
+}
+
 TEST(a_repeated_push_counts_once) {
     update_core_fixture_synchronous(1, 2);
     assert_int_equal(update_core_fixture_push(0, 0, 1, 1),
