@@ -13,13 +13,17 @@ bool run_synchronous(const struct run *run) {
     return run->job->staleness == 0;
 }
 
+bool run_tests_own_weights(const struct run *run) {
+    return run_synchronous(run) && !run->job->backup_workers;
+}
+
 bool run_is_endless(const struct run *run) {
     return run->plan.schedule.total == RUN_SCHEDULE_ENDLESS;
 }
 
 bool run_tests_at_end(const struct run *run) {
     return run->plan.test_samples &&
-           (!run_synchronous(run) || !run->evaluations.evaluated ||
+           (!run_tests_own_weights(run) || !run->evaluations.evaluated ||
             run_evaluations_missing(run));
 }
 
@@ -28,18 +32,46 @@ bool run_tests_again(const struct run *run) {
            run_tests_at_end(run);
 }
 
-static uint64_t slowest_clock(const struct run *run) {
-    uint64_t step = UINT64_MAX;
+static bool in_rounds(const struct run *run, uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    return run->roster.slots[rank].state == ROSTER_HELD && trainer->in_view &&
+           !trainer->ended_early;
+}
+
+uint32_t run_spare(const struct run *run) {
+    uint32_t needed = run->roster.num_ranks - run->job->backup_workers;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        count += in_rounds(run, r);
+    return count > needed ? count - needed : 0;
+}
+
+/* The lowest clock of a trainer from LEAST on, and how many have it. */
+static uint64_t lowest_clock(const struct run *run, uint64_t least,
+                             uint32_t *count) {
+    uint64_t lowest = UINT64_MAX;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        if (run->roster.slots[r].state == ROSTER_HELD && trainer->in_view &&
-            !trainer->ended_early && trainer->heartbeat.clock < step)
-            step = trainer->heartbeat.clock;
+        uint64_t clock = run->trainers[r].heartbeat.clock;
+        if (!in_rounds(run, r) || clock < least || clock > lowest)
+            continue;
+        *count = clock == lowest ? *count + 1 : 1;
+        lowest = clock;
+    }
+    return lowest;
+}
+
+static uint64_t slowest_clock(const struct run *run) {
+    uint32_t spare = run_spare(run), count = 0;
+    uint64_t step = lowest_clock(run, 0, &count);
+    while (step < UINT64_MAX && spare >= count) {
+        spare -= count;
+        step = lowest_clock(run, step + 1, &count);
     }
     return step;
 }
 
-/* Synchronous: the last round that all live trainers have finished. With
+/* Synchronous: the last round that the live trainers which rounds await have
+ * finished. With
  * staleness: the highest global step that any trainer has read from the ps that
  * counts it. */
 uint64_t run_step(const struct run *run) {
@@ -278,6 +310,14 @@ struct run_point run_total(const struct run *run) {
             point.seconds = trainer->heartbeat.training_s;
     }
     return point;
+}
+
+struct run_late run_late(const struct run *run, uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    return (struct run_late){
+        trainer->past_late + trainer->heartbeat.late,
+        trainer->past_missed + trainer->heartbeat.missed,
+    };
 }
 
 uint64_t run_bad_lines(const struct run *run) {

@@ -78,7 +78,7 @@ struct run_trainer {
     uint64_t point; /* the last point that it has reached */
     double began;   /* training seconds of the run when it joined */
     double past_loss; /* sum over earlier incarnations */
-    uint64_t past_samples, past_bad_lines;
+    uint64_t past_samples, past_bad_lines, past_late, past_missed;
     struct run_point at_evaluation; /* of all incarnations */
     Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */
@@ -166,8 +166,9 @@ struct run {
     char export_problem[512]; /* why the export failed, or "" */
 };
 
-/* The current step: the round of the slowest live trainer, or with staleness
- * the global step. If no trainer is live, the last step that was seen. */
+/* The current step: the round of the slowest live trainer that rounds await, or
+ * with staleness the global step. If no trainer is live, the last step that was
+ * seen. */
 uint64_t run_step(const struct run *run);
 
 /* Sets RUN->end_step, the step at which the run ends, or of a run that fails
@@ -176,6 +177,13 @@ void run_find_end_step(struct run *run);
 
 /* Is staleness 0? */
 bool run_synchronous(const struct run *run);
+
+/* Does each trainer evaluate its own weights after planned rounds? Otherwise
+ * not all have those of one round. */
+bool run_tests_own_weights(const struct run *run);
+
+/* How many of the trainers in the training loop rounds do not await. */
+uint32_t run_spare(const struct run *run);
 
 /* Does it end only when its trainers do? */
 bool run_is_endless(const struct run *run);
@@ -270,6 +278,14 @@ const struct optimizer *run_table_optimizer(const struct run *run,
 
 /* Loss and samples of all trainers since the start. */
 struct run_point run_total(const struct run *run);
+
+/* With backup workers: the contributions of RANK that were late, and the rounds
+ * that it has left out for that. */
+struct run_late {
+    uint64_t late, missed;
+};
+
+struct run_late run_late(const struct run *run, uint32_t rank);
 
 /* Of the training data, left out by all trainers (data.bad_lines). */
 uint64_t run_bad_lines(const struct run *run);

@@ -24,6 +24,7 @@ struct request {
     uint64_t version; /* of its blocks; 0: they may differ */
     bool ack_only;    /* an ack, without weights */
     bool mean;        /* gradients */
+    bool late;        /* with backup workers */
 };
 
 /* Blocks waiting to leave in one message for one rank. */
@@ -273,6 +274,9 @@ void reply_queue_flush_rank(struct reply_queue *queue, uint32_t rank) {
         header.n_blocks = outbox->count;
         header.blocks = outbox->blocks;
         header.step = queue->step;
+        if (queue->settings.tells_rounds)
+            header.round = outbox->request.version;
+        header.late = outbox->request.late;
         header.brought = queue->brought;
         header.loss_scale = queue->loss_scale;
         header.skipped = queue->skipped;
@@ -309,7 +313,8 @@ static bool can_batch(const struct request *pending,
                pending->mean == next->mean &&
                (!next->mean || pending->clock == next->clock);
     return pending->seq == next->seq && pending->clock == next->clock &&
-           pending->version == next->version && pending->mean == next->mean;
+           pending->version == next->version && pending->mean == next->mean &&
+           pending->late == next->late;
 }
 
 /* WEIGHTS: taken; NULL for an ack. */
@@ -319,9 +324,9 @@ static void reply_queue_put(struct reply_queue *queue,
     const struct reply_queue_settings *s = &queue->settings;
     struct outbox *outbox = &queue->outboxes[reply->rank];
     size_t bytes = reply_queue_block_bytes(queue, reply->block);
-    struct request answered = {reply->seq, reply->clock,
-                               s->same_weights ? reply->version : 0, !weights,
-                               mean};
+    struct request answered = {
+        reply->seq, reply->clock, s->same_weights ? reply->version : 0,
+        !weights,   mean,         reply->late};
     /* Gathering copies; a message of its own for a mapped block does not. */
     bool unbatched =
         weights && bytes >= UNBATCHED_BYTES &&

@@ -23,6 +23,7 @@ struct reply_queue_settings {
     enum job_wire wire;  /* encoding of weights in messages */
     bool same_weights; /* all ranks read the same versions (synchronous rounds)
                         */
+    bool tells_rounds; /* weights bring the version of their blocks */
     uint32_t num_ranks;
 };
 

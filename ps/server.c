@@ -54,6 +54,7 @@ static struct update_core *open_update_core(struct server *server) {
         .num_blocks = s->num_blocks,
         .num_ranks = s->num_ranks,
         .staleness = s->job->staleness,
+        .backup_workers = s->job->backup_workers,
         .start = s->run_schedule.start,
         .clip = synchronous && s->job->gradient_clipping > 0,
         .fp16 = s->job->fp16,
@@ -85,6 +86,7 @@ static enum status open_reply_queue(struct server *server,
         .ids = s->ids,
         .wire = s->job->wire,
         .same_weights = s->job->staleness == 0 && s->num_ranks > 1,
+        .tells_rounds = s->job->backup_workers > 0,
         .num_ranks = s->num_ranks};
     server->reply_queue = reply_queue_open(&settings);
     if (!server->reply_queue)
@@ -344,8 +346,10 @@ static enum status submit_action(struct server *server,
         item->ack_only = rows || wants_ack(server, action);
         item->mean = rows || (shard_means(server->units.shard, action->block) &&
                               answers);
-        /* With staleness a reply may bring several rounds. */
-        item->if_set = answers && !server->settings.job->staleness;
+        /* With staleness, or to a late push, a reply may bring several rounds.
+         */
+        item->if_set = answers && !server->settings.job->staleness &&
+                       action->version == action->clock;
     } else {
         collect_gradients(server, item);
     }

@@ -107,6 +107,8 @@ static void worker_fill_heartbeat(struct worker *worker) {
     heartbeat->loss_scale = progress.loss_scale;
     heartbeat->skipped = progress.skipped;
     heartbeat->bad_lines = progress.bad_lines;
+    heartbeat->late = progress.late;
+    heartbeat->missed = progress.missed;
     heartbeat->update_s = times.update_s;
     heartbeat->rows = progress.rows;
     heartbeat->rewinds = worker->settings->external &&

@@ -132,6 +132,8 @@ static void reset_trainer(struct run *run, uint32_t rank) {
         .past_samples = at_evaluation.samples,
         .past_bad_lines =
             trainer->past_bad_lines + trainer->heartbeat.bad_lines,
+        .past_late = trainer->past_late + trainer->heartbeat.late,
+        .past_missed = trainer->past_missed + trainer->heartbeat.missed,
         .at_evaluation = at_evaluation,
         .replicas = trainer->replicas,
         .absence = trainer->absence,
@@ -559,8 +561,9 @@ static bool trainers_have_weights(const struct run *run) {
     return false;
 }
 
-/* The last step that is known of RANK, which is gone, perhaps for long. A
- * trainer begins a round once all have pushed for the one before. */
+/* The last step that is known of RANK, which is gone, perhaps for long. Without
+ * backup workers a trainer begins a round once all have pushed for the one
+ * before. */
 static uint64_t last_step(const struct run *run, uint32_t rank) {
     uint64_t step = run->plan.schedule.start;
     if (!run_synchronous(run) &&
@@ -570,7 +573,8 @@ static uint64_t last_step(const struct run *run, uint32_t rank) {
          r++) {
         uint64_t clock = run->trainers[r].heartbeat.clock;
         clock -= r != rank && clock > 0;
-        if (run->trainers[r].in_view && clock > step)
+        if (run->trainers[r].in_view && clock > step &&
+            (r == rank || !run->job->backup_workers))
             step = clock;
     }
     return step;

@@ -587,6 +587,18 @@ static bool planning_check_deltas(struct run *run) {
     return false;
 }
 
+/* Rows that a trainer has looked up are those of the round that it pushes to.
+ */
+static bool check_backup_workers(struct run *run) {
+    if (!run->job->backup_workers || !run->plan.layout->num_tables)
+        return true;
+    run_stop(run, FAILURE_JOB_UNFIT,
+             "strategy.backup_workers: found %u, and the model has tables, "
+             "whose rows are read for one round; allowed there: 0",
+             run->job->backup_workers);
+    return false;
+}
+
 bool planning_prepare(struct run *run) {
     /* If it is made already, only memory was waited for. */
     bool settled = run->plan.ps_of_block;
@@ -595,8 +607,9 @@ bool planning_prepare(struct run *run) {
         return false;
     rewind_fill_in(run);
     if (!settled &&
-        (!planning_check_deltas(run) || !device_replicas_resolve(run) ||
-         !strategy_select_collective(run) || !planning_place_blocks(run)))
+        (!planning_check_deltas(run) || !check_backup_workers(run) ||
+         !device_replicas_resolve(run) || !strategy_select_collective(run) ||
+         !planning_place_blocks(run)))
         return false;
     return check_memory(run);
 }

@@ -101,6 +101,11 @@ static enum status check_allreduce(const struct job *job,
                            "%s, but strategy.staleness is set, which needs ps: "
                            "%s, or take it out",
                            means, hints[given->members].add_ps);
+    if (job->backup_workers)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "%s, but strategy.backup_workers is set, which "
+                           "needs ps: %s, or take it out",
+                           means, hints[given->members].add_ps);
     if (job->algorithm == JOB_HALVING_DOUBLING && job->zero.stage)
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "strategy.algorithm is halving_doubling, but "
@@ -173,6 +178,12 @@ enum status strategy_choose(struct strategy *out, const struct job *job,
     if (strategy == JOB_ALLREDUCE ||
         (strategy == JOB_STRATEGY_UNSET && !num_ps && trainers > 1))
         return choose_allreduce(out, job, given, log, why);
+    if (job->backup_workers >= trainers)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "strategy.backup_workers: found %u, and the run has "
+                           "%u trainer%s; allowed: 0 to %u",
+                           job->backup_workers, trainers, log_plural(trainers),
+                           trainers - 1);
     if (num_ps)
         log_info(log, "strategy_chosen",
                  "parameter server: %u trainer%s, %u ps%s%s", trainers,

@@ -171,7 +171,7 @@ static uint64_t epoch_of(const struct run *run, uint64_t step) {
 
 /* Steps after an epoch are not shown before the epoch's own result. */
 static uint64_t last_shown_step(const struct run *run) {
-    bool evaluates = run_synchronous(run) || run->plan.test_samples;
+    bool evaluates = run_tests_own_weights(run) || run->plan.test_samples;
     bool comes = run->phase == RUN_TRAINING
                      ? evaluates
                      : run_evaluations_pending(run) ||
@@ -501,17 +501,18 @@ void metrics_receive_points(struct run *run, const struct roster_slot *slot,
     }
 }
 
-/* May a live trainer still report STEP? What it reports after the point is
- * written counts to the next point. */
+/* May a live trainer that rounds await still report STEP? What it reports after
+ * the point is written counts to the next point. */
 static bool is_point_pending(const struct run *run, uint64_t step) {
+    uint32_t pending = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         bool contributes = !run_synchronous(run) || trainer->from <= step;
         if (run->roster.slots[r].state == ROSTER_HELD && trainer->from &&
             !trainer->finished && trainer->point < step && contributes)
-            return true;
+            pending++;
     }
-    return false;
+    return pending > run_spare(run);
 }
 
 /* Writes the complete points up to step LAST. */

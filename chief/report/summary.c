@@ -267,6 +267,37 @@ static void untrained_log(const struct run *run) {
     }
 }
 
+/* With backup workers: of each trainer how many of its contributions were late,
+ * and how many rounds it has left out for that. */
+static void late_add(json_t *object, const struct run *run) {
+    json_t *list = json_array();
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        const struct roster_slot *slot = &run->roster.slots[r];
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:i, s:i, s:I, s:I}", "role",
+                      cluster_role_name(slot->role), "index", (int)slot->index,
+                      "rank", (int)r, "late", (json_int_t)run_late(run, r).late,
+                      "missed", (json_int_t)run_late(run, r).missed));
+    }
+    json_object_set_new(object, "late", list);
+}
+
+static void late_log(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct run_late late = run_late(run, r);
+        char name[64];
+        roster_name(&run->roster.slots[r], name, sizeof name);
+        if (late.late || late.missed)
+            log_info(run->log, "late_summarized",
+                     "%s: %" PRIu64 " of its contributions came after their "
+                     "rounds had closed, and it left out %" PRIu64
+                     " of %" PRIu64 " rounds (strategy.backup_workers)",
+                     name, late.late, late.missed,
+                     run->end_step - run->plan.schedule.start);
+    }
+}
+
 static void log_rows(const struct run *run, const struct run_facts *facts) {
     const struct layout *layout = run->plan.layout;
     uint64_t rows = facts->rows;
@@ -326,6 +357,8 @@ json_t *summary_object(const struct run *run) {
             json_integer((json_int_t)run->evaluations.bad_lines));
     }
     untrained_add(object, run);
+    if (run->job->backup_workers)
+        late_add(object, run);
     json_object_set_new(
         object, "rewinds",
         json_integer(run->lineage ? (json_int_t)run->lineage->count : 0));
@@ -519,6 +552,7 @@ void summary_print(const struct run *run, bool json) {
     log_bad_lines(run);
     if (run->metrics.began)
         untrained_log(run);
+    late_log(run);
     if (run->metrics.began && seconds > 0 && facts.network_limit > 0)
         log_info(run->log, "network_use_summarized",
                  "%.0f %% of what the network allows: %.1f steps/s at %.3g "

@@ -242,8 +242,15 @@ static bool is_evaluation_due(const struct run *run, uint64_t epochs) {
  * not have. */
 static struct snapshot_reason due_beside_plan(struct run *run,
                                               struct snapshot_reason reason) {
+    uint64_t step = run_step(run);
+    uint64_t epochs = run_schedule_epochs(&run->plan.schedule, step);
     reason.evaluate = run_evaluations_missing(run) &&
                       !snapshot_coordinator_is_evaluating(run);
+    if (run_tests_own_weights(run) || !run->plan.test_samples ||
+        step >= run->plan.schedule.total || !is_evaluation_due(run, epochs))
+        return reason;
+    run->evaluations.epochs_seen = epochs;
+    reason.evaluate = true;
     return reason;
 }
 

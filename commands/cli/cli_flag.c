@@ -174,8 +174,9 @@ static bool set_key_bool(const struct cli_flag_value *given) {
 
 static bool refuse_aggregate(const struct cli_flag_value *given) {
     snprintf(given->problem, given->size,
-             "--%s: a synchronous step takes the gradients of all trainers; "
-             "leave the flag out, or train with --sync_replicas=false",
+             "--%s: leave the flag out and set strategy.backup_workers to the "
+             "number of trainers less this one, or train with "
+             "--sync_replicas=false",
              given->flag->name);
     return false;
 }

@@ -300,7 +300,8 @@ FLAG(KEY, nosync_replicas, RUN | LOCAL, "nosync_replicas", NULL,
      "strategy.staleness=\"inf\"", .key = "strategy.staleness",
      .own = set_key_bool)
 AT(OTHER, sets, RUN | LOCAL, "replicas_to_aggregate", "N",
-   "refused: a synchronous step takes all gradients", .own = refuse_aggregate)
+   "refused: strategy.backup_workers has what is left out",
+   .own = refuse_aggregate)
 
 HEADING(BENCH, "A cluster in simulated time, instead of a measurement:", 2)
 FLAG(SWITCH, simulate, BENCH, "simulate", NULL,

@@ -230,9 +230,10 @@ struct job {
     enum job_algorithm algorithm; /* of Gloo's all-reduce */
     struct job_zero zero;         /* of all-reduce */
     enum job_recovery recovery;
-    uint32_t replicas;    /* of a ps's part, in the memory of another ps */
-    uint64_t buddy_steps; /* between them; 0: the plan has a number */
-    uint64_t staleness; /* JOB_STALENESS_INF: asynchronous */
+    uint32_t replicas;       /* of a ps's part, in the memory of another ps */
+    uint64_t buddy_steps;    /* between them; 0: the plan has a number */
+    uint64_t staleness;      /* JOB_STALENESS_INF: asynchronous */
+    uint32_t backup_workers; /* trainers that a round does not await */
     enum job_wire wire;
     enum job_chief chief;
     enum job_device device; /* device of the trainers */

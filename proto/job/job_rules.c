@@ -26,6 +26,13 @@ static bool matches(const json_t *value, const char *pattern) {
     return found;
 }
 
+/* As JSON Schema has it, 0 is 0.0. */
+static bool is_same(const json_t *a, const json_t *b) {
+    return json_is_number(a) && json_is_number(b)
+               ? json_number_value(a) == json_number_value(b)
+               : json_equal(a, b);
+}
+
 /* Is VALUE, or NULL, what SCHEMA says in the keywords of rules with a text? */
 static bool satisfies(const json_t *value, const json_t *schema) {
     const json_t *is = json_object_get(schema, "const"), *one;
@@ -35,7 +42,7 @@ static bool satisfies(const json_t *value, const json_t *schema) {
     json_t *pattern = json_object_get(schema, "pattern");
     bool among = !any;
     size_t i;
-    json_array_foreach(any, i, one) among |= json_equal(value, one);
+    json_array_foreach(any, i, one) among |= is_same(value, one);
     return among && (!is || json_equal(value, is)) &&
            (!other || !satisfies(value, other)) &&
            (pattern ? matches(value, json_string_value(pattern))

@@ -396,6 +396,9 @@ static const struct job_key keys[] = {
      "0 synchronous, N stale-synchronous, inf asynchronous",
      .kind = JOB_KIND_STALENESS, .field = FIELD(staleness), .min = 0,
      .max = MANY, .default_value = "0"},
+    {"strategy.backup_workers",
+     "how many of the trainers a round closes without: it takes the first gradients of the others, whichever they are",
+     U32(backup_workers, 0, PEERS), .default_value = "0"},
     {"strategy.recovery",
      "when a ps, or a trainer of all-reduce, dies: rewind, the run goes back to its newest checkpoint and goes on; end, it ends with 138. Without it rewind if there is checkpoint.dir, or strategy.replicas",
      CHOICE(recovery, "", "rewind", "end")},
@@ -553,6 +556,7 @@ static const struct job_key keys[] = {
      REAL(compare.latency_us, 1e-3, 1e6)},
 };
 
+#define OVER_0 "{\"not\": {\"enum\": [0, null]}}"
 #define NONZERO "{\"type\": \"number\", \"exclusiveMinimum\": 0}"
 #define IS_TRUE "{\"const\": true}"
 #define ZERO_IF_ANY "{\"enum\": [0, null]}"
@@ -603,6 +607,20 @@ const struct job_rule job_schema_rules[] = {
     {"strategy.type", "allreduce", "strategy.staleness", .must = ZERO_IF_ANY,
      "found with type \"allreduce\"; allowed there: 0, as it is synchronous",
      .at_other = true},
+    {"strategy.backup_workers", OVER_0, "strategy.staleness",
+     .must = ZERO_IF_ANY,
+     "found with strategy.staleness; allowed there: 0, as no push awaits those of all"},
+    {"strategy.backup_workers", OVER_0, "strategy.type",
+     .must = NOT_WORD("[aA][lL][lL][rR][eE][dD][uU][cC][eE]"),
+     "found with strategy.type \"allreduce\", which sums the gradients of all; allowed there: 0"},
+    {"strategy.backup_workers", OVER_0, "gradient_clipping",
+     .must = ZERO_IF_ANY,
+     "found with gradient_clipping, whose norm is that of one round of all blocks; allowed there: 0"},
+    {"strategy.backup_workers", OVER_0, "optimizer.type",
+     .must = NOT_WORD("[nN][oO][nN][eE]"),
+     "found with optimizer \"None\", whose updates are the trainers' own; allowed there: 0"},
+    {"strategy.backup_workers", OVER_0, "model.type", .must = "mlp",
+     "found with another model than \"mlp\"; allowed there: 0, as tables and the models of a program have no backup workers"},
     {"strategy.type", "allreduce", "wire", .must = NOT_WORD("[bB][fF]16"),
      "found \"bf16\" with strategy.type \"allreduce\"; allowed there: \"float32\"",
      .at_other = true},
@@ -620,8 +638,8 @@ const struct job_rule job_schema_rules[] = {
      .must = JOB_GIVEN,
      "found a step without checkpoint.dir; give the folder that holds it",
      .needed = true},
-    {"tensorboard.histogram_every_steps", "{\"not\": {\"enum\": [0, null]}}",
-     "tensorboard.enabled", .must = IS_TRUE,
+    {"tensorboard.histogram_every_steps", OVER_0, "tensorboard.enabled",
+     .must = IS_TRUE,
      "found without \"enabled\": true, and histograms are in the event files; allowed: 0, or both keys",
      .needed = true},
     {"mlflow", "{\"type\": \"object\"}", "mlflow.tracking_uri",

@@ -154,8 +154,8 @@ static bool awaits_stored(const struct update_core *x, uint32_t b,
 
 /* Does the contribution of CLOCK come after those with which its round closes?
  * While a snapshot is agreed on, a round that has enough may still be open. */
-static bool is_late(const struct update_core *x, uint32_t b, uint32_t rank,
-                    uint64_t clock) {
+static bool core_is_late(const struct update_core *x, uint32_t b, uint32_t rank,
+                         uint64_t clock) {
     const struct block_state *block = &x->blocks[b];
     uint64_t closing = block->version + (block->num_contributions >= x->enough);
     return x->enough < UINT32_MAX && clock <= closing &&
@@ -173,14 +173,15 @@ static void reply_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
         !gate_may_read(&x->gate, &x->ledger, b, version, reader->clock))
         return;
     reader->waiting = false;
-    update_core_enqueue(x, (struct update_core_action){
-                               .kind = UPDATE_CORE_REPLY,
-                               .block = b,
-                               .rank = rank,
-                               .version = version,
-                               .clock = reader->clock,
-                               .seq = reader->seq,
-                               .late = is_late(x, b, rank, reader->clock)});
+    update_core_enqueue(x,
+                        (struct update_core_action){
+                            .kind = UPDATE_CORE_REPLY,
+                            .block = b,
+                            .rank = rank,
+                            .version = version,
+                            .clock = reader->clock,
+                            .seq = reader->seq,
+                            .late = core_is_late(x, b, rank, reader->clock)});
 }
 
 static void look_up_if_ready(struct update_core *x, uint32_t b, uint32_t rank) {
@@ -416,7 +417,7 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
         reply_if_ready(x, b, rank);
         return UPDATE_CORE_DUPLICATE;
     }
-    if (is_late(x, b, rank, clock)) {
+    if (core_is_late(x, b, rank, clock)) {
         set_waiting(x, b, rank, clock, seq);
         reply_if_ready(x, b, rank);
         return UPDATE_CORE_LATE;
@@ -527,7 +528,7 @@ bool update_core_query(struct update_core *x, uint32_t b, uint32_t rank,
                        uint64_t clock, uint64_t seq) {
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (!ledger_has(&x->ledger, b, rank, incarnation, clock) &&
-        !is_late(x, b, rank, clock))
+        !core_is_late(x, b, rank, clock))
         return false;
     set_waiting(x, b, rank, clock, seq);
     reply_if_ready(x, b, rank);

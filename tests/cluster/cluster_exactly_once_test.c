@@ -11,8 +11,15 @@
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
-enum { NUM_PS = 2, NUM_WORKERS = 2, SECONDS = 120 };
+#include <math.h>
+#include <signal.h>
+
+enum { NUM_PS = 2, NUM_WORKERS = 2, MOST_WORKERS = 3, SECONDS = 120 };
 enum { INPUTS = 64, OUTPUTS = 1024, SAMPLES = 1600, STEPS = 60, BATCH = 8 };
+enum { LONG = 6000, STAND = 2000, GO = 200 }; /* steps */
+#define BACKUP_WORKER "0, \"backup_workers\": 1"
+#define IN_ORDER ", \"data\": {\"shuffle\": false"
+#define BF16 ", \"wire\": \"bf16\""
 enum { SHARED_ROWS = 48, OWN_ROWS = 8, FIRST_OWN = 1000 };
 
 /* By ps: pushes of rows and receipts at one, those of blocks and weights at the
@@ -119,21 +126,26 @@ static void expect_faults_of_rows(const struct faulty_run *faulty) {
 }
 
 /* The run described by job.json, whole, over faulty proxies. */
-static void run_over_proxies(struct faulty_run *faulty, uint64_t seed) {
+static void run_workers_over_proxies(struct faulty_run *faulty, uint64_t seed,
+                                     unsigned num_workers) {
     static const char *const job[] = {"job.json", NULL};
-    struct cluster_process *processes[NUM_PS + NUM_WORKERS + 1];
+    struct cluster_process *processes[NUM_PS + MOST_WORKERS + 1];
     unsigned used = 0;
-    cluster_run_describe(faulty->run, 1, NUM_PS, NUM_WORKERS);
+    cluster_run_describe(faulty->run, 1, NUM_PS, num_workers);
     for (unsigned i = 0; i < NUM_PS; i++)
         processes[used++] = cluster_run_task(faulty->run, "ps", i, NULL);
     for (unsigned i = 0; i < NUM_PS; i++)
         put_between(faulty, i, seed + i);
-    for (unsigned i = 0; i < NUM_WORKERS; i++)
+    for (unsigned i = 0; i < num_workers; i++)
         processes[used++] = cluster_run_task(faulty->run, "worker", i, NULL);
     processes[used++] = cluster_run_task(faulty->run, "chief", 0, job);
     while (used--)
         cluster_run_expect(processes[used], 0, SECONDS);
     expect_faults(faulty);
+}
+
+static void run_over_proxies(struct faulty_run *faulty, uint64_t seed) {
+    run_workers_over_proxies(faulty, seed, NUM_WORKERS);
 }
 
 static void read_tensor(const struct cluster_run *run, const char *name,
@@ -180,8 +192,10 @@ static void write_start(const struct cluster_run *run,
                                 TENSOR_SAFETENSORS, &source, &failure));
 }
 
+/* Of bytes from FIRST on, by turns of KINDS. */
 static void write_idx(const struct cluster_run *run, const char *name,
-                      unsigned dims, const uint32_t *sizes, int byte) {
+                      unsigned dims, const uint32_t *sizes, int first_byte,
+                      unsigned kinds) {
     size_t bytes = 1;
     FILE *file = cluster_run_create(run, name);
     fprintf(file, "%c%c%c%c", 0, 0, 8, (int)dims);
@@ -190,20 +204,22 @@ static void write_idx(const struct cluster_run *run, const char *name,
             fputc((int)(sizes[i] >> shift & 0xff), file);
         bytes *= sizes[i];
     }
-    while (bytes--)
-        fputc(byte, file);
+    for (size_t i = 0; i < bytes; i++)
+        fputc(first_byte + (int)(i % kinds), file);
     assert_int_equal(fclose(file), 0);
 }
 
 /* A model whose gradient is a constant, whatever the order of updates: inputs
  * are 1, biases so large that every sigmoid is 1 to the last bit, so a weight's
  * gradient is 1 / OUTPUTS for each output but that of the one label, 0, where
- * it is 0. Powers of two all: sums of them are exact. */
-static void prepare_sums(const struct cluster_run *run, const char *staleness,
-                         const char *wire) {
-    static const uint32_t sizes[] = {SAMPLES, 8, 8};
-    write_idx(run, "train-images", 3, sizes, 255);
-    write_idx(run, "train-labels", 1, sizes, 0);
+ * it is 0. Powers of two all: sums of them are exact. With LABELS of several
+ * kinds worker R has those of R alone. */
+static void prepare_sums_of(const struct cluster_run *run,
+                            const char *staleness, const char *more,
+                            unsigned labels) {
+    const uint32_t sizes[] = {SAMPLES / labels * labels, 8, 8};
+    write_idx(run, "train-images", 3, sizes, 255, 1);
+    write_idx(run, "train-labels", 1, sizes, 0, labels);
     write_start(run, sums, 2);
     cluster_run_job(
         run,
@@ -213,9 +229,14 @@ static void prepare_sums(const struct cluster_run *run, const char *staleness,
               " \"chief\": \"coordinate\","
               " \"train_micro_batch_size_per_gpu\": %d,"
               " \"optimizer\": {\"params\": {\"lr\": 1}},"
-              " \"strategy\": {\"type\": \"ps\", \"staleness\": %s},"
-              " \"wire\": \"%s\"}",
-              INPUTS, OUTPUTS, STEPS, BATCH, staleness, wire));
+              " \"strategy\": {\"type\": \"ps\", \"staleness\": %s}"
+              " %s}",
+              INPUTS, OUTPUTS, STEPS, BATCH, staleness, more));
+}
+
+static void prepare_sums(const struct cluster_run *run, const char *staleness,
+                         const char *more) {
+    prepare_sums_of(run, staleness, more, 1);
 }
 
 /* Every element has had UPDATES updates by the constant gradient. */
@@ -233,6 +254,36 @@ static void expect_sums(const struct cluster_run *run, uint64_t updates) {
                          sums[p].name, (unsigned long long)i, floats[i],
                          (unsigned long long)updates, expected);
         }
+    }
+    free(floats);
+}
+
+/* Output R has not moved by the contributions of worker R, and by no other's
+ * has one moved twice: each of ROUNDS is the mean of two whole ones. MOST:
+ * how many of worker R's may be in none; NULL: any. */
+static void expect_shares(const struct cluster_run *run, unsigned rounds,
+                          const json_int_t *most) {
+    float *floats = calloc(sums[0].elements, sizeof *floats);
+    assert_non_null(floats);
+    for (unsigned p = 0; p < 2; p++) {
+        uint64_t row = sums[p].elements / OUTPUTS;
+        double counted[MOST_WORKERS], all = 0;
+        read_tensor(run, "end.safetensors", &sums[p], floats);
+        for (uint64_t i = 0; i < sums[p].elements; i++) {
+            double moved = OUTPUTS * ((double)first(&sums[p]) - floats[i]);
+            double here = 2 * (rounds - moved);
+            bool starts = i % row == 0 && i / row < MOST_WORKERS;
+            if (starts)
+                all += counted[i / row] = here;
+            double expected = i / row < MOST_WORKERS ? counted[i / row] : 0;
+            if (here != expected || here != floor(here) || here > rounds)
+                fail_msg("%s[%llu] has moved by %.9g in %u rounds",
+                         sums[p].name, (unsigned long long)i, moved, rounds);
+            if (starts && most && here < (double)(rounds - most[i / row]))
+                fail_msg("%s has %g contributions of worker %llu", sums[p].name,
+                         here, (unsigned long long)(i / row));
+        }
+        assert_true(all == 2 * (double)rounds);
     }
     free(floats);
 }
@@ -276,21 +327,29 @@ static void repeat(void **state, repeated *test) {
 }
 
 static void sum_synchronously(struct faulty_run *faulty, uint64_t seed) {
-    prepare_sums(faulty->run, "0", "float32");
+    prepare_sums(faulty->run, "0", "");
     run_over_proxies(faulty, seed);
     expect_sums(faulty->run, STEPS);
 }
 
+/* A mean of two of the three gradients of a round, whichever they are: one more
+ * of them, or one less, would move what all add up to. */
+static void sum_with_backup(struct faulty_run *faulty, uint64_t seed) {
+    prepare_sums_of(faulty->run, BACKUP_WORKER, IN_ORDER "}", MOST_WORKERS);
+    run_workers_over_proxies(faulty, seed, MOST_WORKERS);
+    expect_shares(faulty->run, STEPS, NULL);
+}
+
 /* 4096 less a few 1024ths is no bf16: it is what the ps hold. */
 static void sum_in_bf16(struct faulty_run *faulty, uint64_t seed) {
-    prepare_sums(faulty->run, "0", "bf16");
+    prepare_sums(faulty->run, "0", BF16);
     run_over_proxies(faulty, seed);
     expect_sums(faulty->run, STEPS);
 }
 
 static void sum_asynchronously(struct faulty_run *faulty, uint64_t seed,
-                               const char *staleness, const char *wire) {
-    prepare_sums(faulty->run, staleness, wire);
+                               const char *staleness, const char *more) {
+    prepare_sums(faulty->run, staleness, more);
     run_over_proxies(faulty, seed);
     uint64_t pushes = count_pushes(faulty);
     assert_in_range(pushes, STEPS, STEPS + NUM_WORKERS);
@@ -298,15 +357,15 @@ static void sum_asynchronously(struct faulty_run *faulty, uint64_t seed,
 }
 
 static void sum_unbounded(struct faulty_run *faulty, uint64_t seed) {
-    sum_asynchronously(faulty, seed, "\"inf\"", "float32");
+    sum_asynchronously(faulty, seed, "\"inf\"", "");
 }
 
 static void sum_bounded(struct faulty_run *faulty, uint64_t seed) {
-    sum_asynchronously(faulty, seed, "2", "float32");
+    sum_asynchronously(faulty, seed, "2", "");
 }
 
 static void sum_unbounded_in_bf16(struct faulty_run *faulty, uint64_t seed) {
-    sum_asynchronously(faulty, seed, "\"inf\"", "bf16");
+    sum_asynchronously(faulty, seed, "\"inf\"", BF16);
 }
 
 /* The first of OWN_ROWS rows that only batch B of worker R has. Sample I is
@@ -511,8 +570,40 @@ static void train_rows_synchronously(struct faulty_run *faulty, uint64_t seed) {
     cluster_fixture_expect_same_checkpoints(faulty->run, "straight", "faulty");
 }
 
+/* A run of LONG steps with three workers, one of them to spare. Parts of an
+ * evaluation would wait for the one that stands still. */
+static void start_with_backup(struct cluster_fixture *cluster,
+                              struct cluster_run *run) {
+    prepare_sums_of(run, BACKUP_WORKER,
+                    textf(IN_ORDER ", \"test\": null}, \"steps\": %d,"
+                                   " \"steps_per_print\": 20",
+                          LONG),
+                    MOST_WORKERS);
+    cluster_fixture_describe(cluster, run, 1, NUM_PS, MOST_WORKERS);
+    cluster_fixture_start_all(cluster);
+    cluster_run_await_soon(cluster->tasks[0].process, "%)");
+}
+
+/* How many of each worker's contributions came late, and how many it left out,
+ * by the summary; LACKED: both together. */
+static void late_of(const struct cluster_fixture *cluster, json_int_t *late,
+                    json_int_t *lacked) {
+    const json_t *summary = cluster_run_json(cluster->tasks[0].process);
+    for (unsigned r = 0; r < MOST_WORKERS; r++) {
+        const json_t *one = json_array_get(json_object_get(summary, "late"), r);
+        assert_int_equal(json_integer_value(json_object_get(one, "rank")), r);
+        late[r] = json_integer_value(json_object_get(one, "late"));
+        lacked[r] =
+            late[r] + json_integer_value(json_object_get(one, "missed"));
+    }
+}
+
 TEST(a_synchronous_sum_is_exact) {
     repeat(state, sum_synchronously);
+}
+
+TEST(a_sum_with_a_backup_worker_is_exact) {
+    repeat(state, sum_with_backup);
 }
 
 TEST(an_asynchronous_sum_is_exact) {
@@ -557,4 +648,52 @@ TEST(rows_that_are_written_asynchronously_are_exact) {
 
 TEST(synchronous_rows_equal_those_without_faults) {
     repeat(state, train_rows_synchronously);
+}
+
+/* Each time STAND rounds close while it stands still, the last time all that
+ * there are. */
+TEST(a_worker_that_stands_still_holds_up_no_round) {
+    struct faulty_run *faulty = *state;
+    struct cluster_fixture cluster;
+    json_int_t late[MOST_WORKERS], lacked[MOST_WORKERS];
+    start_with_backup(&cluster, faulty->run);
+    struct cluster_process *chief = cluster.tasks[0].process;
+    struct cluster_process *stopped =
+        cluster.tasks[cluster_fixture_find(&cluster, "worker", 2)].process;
+    for (int step = STAND; step <= LONG; step += STAND) {
+        cluster_run_signal(stopped, SIGSTOP);
+        cluster_run_await_soon(chief, textf("step %d/", step));
+        cluster_run_signal(stopped, SIGCONT);
+        if (step < LONG)
+            cluster_run_await_soon(chief, textf("step %d/", step + GO));
+    }
+    cluster_fixture_expect_soon(&cluster, CLUSTER_FIXTURE_TASKS, 0);
+    late_of(&cluster, late, lacked);
+    assert_true(late[2] > 0 && lacked[2] > late[2]);
+    expect_shares(faulty->run, LONG, lacked);
+    cluster_fixture_expect_logged(chief, "worker 2: ");
+}
+
+/* Of the workers all but task I, so that the run does not end meanwhile. */
+static void signal_others(const struct cluster_fixture *cluster, unsigned i,
+                          int number) {
+    for (unsigned t = 0; t < cluster->count; t++)
+        if (t != i && !strcmp(cluster->tasks[t].type, "worker"))
+            cluster_run_signal(cluster->tasks[t].process, number);
+}
+
+TEST(a_worker_that_joins_goes_on_with_the_round_that_it_finds) {
+    struct faulty_run *faulty = *state;
+    struct cluster_fixture cluster;
+    start_with_backup(&cluster, faulty->run);
+    struct cluster_process *chief = cluster.tasks[0].process;
+    unsigned killed = cluster_fixture_find(&cluster, "worker", 1);
+    signal_others(&cluster, killed, SIGSTOP);
+    cluster_run_signal(cluster.tasks[killed].process, SIGKILL);
+    cluster_run_await_soon(chief, "worker 1 on host");
+    cluster_fixture_start(&cluster, killed);
+    cluster_run_await_soon(chief, "worker 1 joined");
+    signal_others(&cluster, killed, SIGCONT);
+    cluster_fixture_expect_soon(&cluster, CLUSTER_FIXTURE_TASKS, 0);
+    expect_shares(faulty->run, LONG, NULL);
 }

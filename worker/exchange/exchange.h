@@ -161,6 +161,11 @@ struct exchange {
     /* Steps the run has completed, as of this trainer's last read. */
     uint64_t (*global_step)(struct exchange *exchange);
 
+    /* With backup workers, after `wait` for all parameters: the lowest round
+     * that any block's weights are of, 0: none was read; and whether the round
+     * of any block has closed without this trainer's last push. */
+    uint64_t (*round)(struct exchange *exchange, bool *late);
+
     /* Synchronous, of a caller's model, after `wait` for all parameters of step
      * CLOCK, the last: has any rank brought bytes to it, or an overflow? */
     bool (*had_batch)(struct exchange *exchange, uint64_t clock);

@@ -308,6 +308,24 @@ enum status device_replica_compute(struct device_replica *replica,
     return status;
 }
 
+enum status device_replica_skip(struct device_replica *replica, uint64_t count,
+                                struct failure *why) {
+    struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;
+    const struct batch *batch;
+    enum status status = STATUS_OK;
+    for (; !status && count; count--, replica->next++) {
+        if (batch_prefetch_ready(prefetch)) {
+            batch_prefetch_pop(prefetch);
+            batch_prefetch_release(prefetch);
+            continue;
+        }
+        status = batch_prefetch_sync(prefetch, why);
+        if (!status)
+            status = loader_next(replica->loader, &batch, why);
+    }
+    return status;
+}
+
 void device_replica_look_ahead(struct device_replica *replica,
                                const struct device_replica_step *step) {
     struct batch_prefetch *prefetch = &replica->executor.batch_prefetch;

@@ -84,6 +84,10 @@ enum status device_replica_compute(struct device_replica *replica,
                                    struct device_replica_result *result,
                                    struct failure *why) MUST_CHECK;
 
+/* Leaves out the samples of the next COUNT micro batches. */
+enum status device_replica_skip(struct device_replica *replica, uint64_t count,
+                                struct failure *why) MUST_CHECK;
+
 /* Between two steps: reads the next one's first micro batch and requests its
  * rows, for a reader of STEP's clock. What fails is reported by the next
  * step. */

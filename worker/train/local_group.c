@@ -541,6 +541,15 @@ enum status local_group_load(struct local_group *group,
     return status;
 }
 
+enum status local_group_skip(struct local_group *group, uint64_t count,
+                             struct failure *why) {
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; !status && i < group->count; i++)
+        status =
+            device_replica_skip(&group->members[i].device_replica, count, why);
+    return status;
+}
+
 /* The first member has pinned the memory that all upload from, so it is closed
  * last. */
 void local_group_close(struct local_group *group) {

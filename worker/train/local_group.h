@@ -115,6 +115,11 @@ enum status local_group_load(struct local_group *group,
 /* Ends the threads and closes all; GROUP may be all zero. */
 void local_group_close(struct local_group *group);
 
+/* Leaves out the samples of COUNT micro batches of each replica, between two
+ * steps. */
+enum status local_group_skip(struct local_group *group, uint64_t count,
+                             struct failure *why) MUST_CHECK;
+
 /* The compute thread computes a step together with all others. STEP's
  * callbacks run on that thread only. RESULT is the sum over the replicas, with
  * the longest `input`. Always followed by local_group_gather, also after a

@@ -219,8 +219,9 @@ static enum status trainer_evaluation_evaluate(
     return STATUS_OK;
 }
 
-/* After a planned round the arena has that round's weights, and no ps closes
- * the next one, of rows too, before this trainer's next push. */
+/* After a planned round, without backup workers, the arena has that round's
+ * weights, and no ps closes the next one, of rows too, before this trainer's
+ * next push. */
 static enum status trainer_evaluate_own(struct trainer *trainer,
                                         struct failure *why) {
     struct trainer_evaluation_request request = {
@@ -439,16 +440,56 @@ static void count_answered(struct trainer *trainer) {
                            trainer->exchange->global_step(trainer->exchange));
 }
 
+/* ROUND has closed without this trainer's steps since `clock`: the next one is
+ * of the round behind it, with the samples of that. */
+static enum status skip_to(struct trainer *trainer, uint64_t round,
+                           struct failure *why) {
+    const struct trainer_settings *settings = &trainer->settings;
+    enum status status = STATUS_OK;
+    while (!status && trainer->clock < round &&
+           round < trainer->plan->run_schedule.total &&
+           !trainer_is_leaving(trainer)) {
+        status = local_group_skip(&trainer->local_group,
+                                  settings->job->accumulation, why);
+        trainer->clock++;
+    }
+    trainer->clock = round;
+    if (!status)
+        trainer_step_count(trainer, round);
+    return status;
+}
+
+/* With backup workers the answers tell which rounds were closed without this
+ * trainer. */
+static enum status catch_up(struct trainer *trainer, struct failure *why) {
+    bool late;
+    if (!trainer->settings.job->backup_workers || trainer->aborted ||
+        !trainer_wait_all_weights(trainer))
+        return STATUS_OK;
+    uint64_t round = trainer->exchange->round(trainer->exchange, &late);
+    uint64_t missed = round > trainer->clock ? round - trainer->clock : 0;
+    waiter_enter(&trainer->waiter);
+    trainer->progress.late += late;
+    trainer->progress.missed += missed;
+    if (missed)
+        trainer->progress.clock = round;
+    waiter_leave(&trainer->waiter);
+    return missed ? skip_to(trainer, round, why) : STATUS_OK;
+}
+
 static enum status train(struct trainer *trainer, struct failure *why) {
+    const struct job *job = trainer->settings.job;
     enum status status = STATUS_OK;
     trainer->clock = trainer->from - 1;
     trainer->started_at = time_now();
     trainer->waited = trainer->exchange->waited(trainer->exchange);
-    while (!status && has_next_step(trainer)) {
+    while (!status && !(status = catch_up(trainer, why)) &&
+           has_next_step(trainer)) {
         count_answered(trainer);
         trainer->clock++;
         status = trainer_step_run(trainer, why);
         if (!status && trainer_is_synchronous(trainer) &&
+            !job->backup_workers &&
             run_schedule_evaluates(&trainer->plan->run_schedule,
                                    trainer->clock) &&
             trainer_wait_all_weights(trainer))
@@ -462,7 +503,7 @@ static enum status train(struct trainer *trainer, struct failure *why) {
         (!trainer->embedding || embedding_settle(trainer->embedding));
     if (answered)
         count_answered(trainer);
-    if (answered && grad_scaler_checks_gradients(trainer->settings.job))
+    if (answered && grad_scaler_checks_gradients(job))
         (void)trainer_step_scale(trainer, &now);
     return status ? status
                   : trainer->exchange->download_weights(trainer->exchange, why);

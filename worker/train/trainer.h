@@ -49,6 +49,9 @@ struct trainer_progress {
     double loss_scale;        /* fp16: of this step */
     uint64_t skipped;         /* steps of the whole run skipped for overflow */
     uint64_t bad_lines;       /* of the training data, left out so far */
+    uint64_t late, missed;    /* with backup workers: steps whose round closed
+                                 without this trainer, and those that it has
+                                 left out for that */
     uint64_t rows, row_bytes; /* of tables: pushed, and of messages with rows
                                  in the direction that has more, which is
                                  towards the ps */

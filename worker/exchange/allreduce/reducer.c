@@ -764,6 +764,13 @@ static struct loss_scaler reducer_scaler(struct exchange *exchange) {
     return reducer->reduction.scaler;
 }
 
+/* Has no backup workers: every rank is in every round. */
+static uint64_t reducer_round(struct exchange *exchange, bool *late) {
+    (void)exchange;
+    *late = false;
+    return 0;
+}
+
 static uint64_t reducer_global_step(struct exchange *exchange) {
     struct reducer *reducer = (struct reducer *)exchange;
     uint64_t updates =
@@ -890,6 +897,7 @@ static const struct exchange reducer_exchange_table = {
     .wait_pushed = reducer_wait_pushed,
     .row_bytes = reducer_row_bytes,
     .global_step = reducer_global_step,
+    .round = reducer_round,
     .had_batch = reducer_had_batch,
     .over_network = reducer_over_network,
     .needs_all = reducer_needs_all,

@@ -212,6 +212,14 @@ static void queue_request(struct client *client,
                           struct client_request request) {
     const struct layout *layout = client->settings.plan->layout;
     uint32_t capacity = layout->num_parameters + 1;
+    bool pushes = request.kind <= WINDOW_PUSH_OVERFLOWED;
+    if (pushes ? request.clock != client->pushed
+               : !request.source.snapshot && !request.source.tensor)
+        client->round = UINT64_MAX;
+    if (pushes && request.clock != client->pushed) {
+        client->pushed = request.clock;
+        client->late = false;
+    }
     client->requests[(client->first_request + client->num_requests++) %
                      capacity] = request;
     for (uint32_t p = request.first; p < request.first + request.count; p++) {
@@ -432,6 +440,15 @@ static uint64_t client_global_step(struct exchange *exchange) {
     return step;
 }
 
+static uint64_t client_round(struct exchange *exchange, bool *late) {
+    struct client *client = (struct client *)exchange;
+    waiter_enter(&client->waiter);
+    uint64_t round = client->round == UINT64_MAX ? 0 : client->round;
+    *late = client->late;
+    waiter_leave(&client->waiter);
+    return round;
+}
+
 static bool client_had_batch(struct exchange *exchange, uint64_t clock) {
     struct client *client = (struct client *)exchange;
     waiter_enter(&client->waiter);
@@ -570,6 +587,7 @@ static const struct exchange client_exchange_table = {
     .wait_pushed = client_wait_pushed,
     .row_bytes = client_row_bytes,
     .global_step = client_global_step,
+    .round = client_round,
     .had_batch = client_had_batch,
     .over_network = client_over_network,
     .needs_all = client_needs_all,
@@ -598,6 +616,7 @@ enum status client_open(struct client **out,
     client->lost_limit =
         ps_links_lost_limit(time_from_seconds(settings->peer_timeout));
     client->scaler = settings->scaler;
+    client->round = UINT64_MAX;
     if (settings->weights)
         buffer_hold(settings->weights);
     if (settings->gradients)

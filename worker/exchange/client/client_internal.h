@@ -87,6 +87,10 @@ struct client {
     struct row_batch *written;       /* with the next push */
     struct client_rows sent_push, sent_lookup; /* copies for the other one */
     uint64_t global_step, brought, due;
+    uint64_t pushed; /* clock of the last push */
+    uint64_t round;  /* with backup workers: lowest of the blocks' last answers;
+                        UINT64_MAX: none is here */
+    bool late;       /* a block's answer to the last push says so */
     uint32_t lead;
     bool names_epochs;           /* by set_epoch */
     uint64_t epoch, epoch_first; /* else as received */

@@ -560,6 +560,9 @@ static void store_answer(struct client *client,
                               client_destination(client, b, header->clock));
             waiter_enter(&client->waiter);
             client->stored[p] |= from != NULL;
+            if (present && header->round < client->round)
+                client->round = header->round;
+            client->late |= header->late;
             if (b == 0 && present)
                 client->scaler = (struct loss_scaler){
                     .scale = header->loss_scale, .skipped = header->skipped};

@@ -49,6 +49,16 @@ TEST(one_trainer_without_ps_keeps_its_weights) {
     assert_int_equal(choose(&job, 1, 0, true), STATUS_OK);
 }
 
+TEST(a_round_keeps_a_trainer_whatever_is_to_spare) {
+    struct job job = {.backup_workers = 2};
+    assert_int_equal(choose(&job, 3, 1, false), STATUS_OK);
+    assert_fails(choose(&job, 2, 1, false), &why, FAILURE_JOB_UNFIT);
+    assert_contains(why.text, "found 2, and the run has 2 trainers");
+    assert_fails(choose(&job, 1, 0, true), &why, FAILURE_JOB_UNFIT);
+    assert_fails(choose(&job, 3, 0, false), &why, FAILURE_JOB_UNFIT);
+    assert_contains(why.text, "strategy.backup_workers is set");
+}
+
 TEST(a_cluster_without_trainers_is_an_error) {
     struct job job = {0};
     assert_fails(choose(&job, 0, 1, false), &why, FAILURE_JOB_UNFIT);

@@ -132,7 +132,7 @@ TEST(flags_of_scripts_set_keys_of_the_job) {
     expect_error("run --sync_replicas=maybe job.json", "true or false");
     expect_error("run --data_dir= job.json", "takes a folder's path");
     expect_error("run --replicas_to_aggregate=2 job.json",
-                 "takes the gradients of all trainers");
+                 "set strategy.backup_workers");
 }
 
 TEST(one_dash_before_a_flags_name_does_too) {

@@ -335,6 +335,34 @@ TEST(keys_that_contradict_each_other_are_refused) {
         "epochs: found beside steps; allowed: one of the two");
 }
 
+TEST(what_backup_workers_do_not_go_with_is_named) {
+    static const char *const others[][2] = {
+        {"strategy.staleness=1", "with strategy.staleness"},
+        {"strategy.staleness=inf", "with strategy.staleness"},
+        {"strategy.type=allreduce", "with strategy.type \"allreduce\""},
+        {"gradient_clipping=0.5", "with gradient_clipping"},
+        {"optimizer.type=None", "with optimizer \"None\""},
+        {"model={\"type\": \"external\"}", "with another model"},
+        {"model={\"type\": \"dlrm\"}", "with another model"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *const sets[] = {"strategy.backup_workers=1", others[i][0],
+                                    NULL};
+        job_fixture_expect_refused(
+            fixture, job_fixture_load(fixture, job_fixture_least, NULL, sets),
+            textf("strategy.backup_workers: found %s", others[i][1]));
+    }
+    const char *const none[] = {"strategy.backup_workers=0",
+                                "strategy.staleness=1", "gradient_clipping=0.5",
+                                NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, none));
+    const char *const zeros[] = {"strategy.backup_workers=1",
+                                 "gradient_clipping=0.0", NULL};
+    job_fixture_expect_loaded(
+        fixture, job_fixture_load(fixture, job_fixture_least, NULL, zeros));
+}
+
 TEST(errors_name_the_batch_key_that_was_given) {
     static const struct {
         const char *sets[3], *key;

@@ -131,6 +131,8 @@ static const struct setting {
     {"scheduler.type=WarmupLR", "scheduler.type=1", "scheduler.type=OneCycle"},
     {"scale_lr=linear", "scale_lr=true", "scale_lr=sqrt"},
     {"strategy.type=allreduce", "strategy.type=[]", "strategy.type=ring"},
+    {"strategy.backup_workers=1", "strategy.backup_workers=x",
+     "strategy.backup_workers=-1"},
     {"strategy.recovery=end", "strategy.recovery=x", "strategy.recovery=1"},
     {"strategy.replicas=1", "strategy.replicas=x", "strategy.replicas=2"},
     {"strategy.buddy_steps=0", "strategy.buddy_steps=x",
@@ -504,7 +506,7 @@ static const char *documented(const char *page, const struct job_key *key) {
 }
 
 TEST(the_documentation_has_each_key_with_its_default) {
-    static char page[32768];
+    static char page[1 << 16];
     FILE *file = fopen("docs/job.md", "r");
     assert_non_null(file);
     page[fread(page, 1, sizeof page - 1, file)] = 0;

@@ -75,6 +75,30 @@ static void begin(struct local_group_fixture *fixture,
     local_group_fixture_load(fixture, 0, count);
 }
 
+/* On devices the first batch of the next step is there already. */
+TEST(steps_that_are_left_out_take_their_samples_with_them) {
+    float expected[ELEMENTS], found[ELEMENTS];
+    struct device_replica_result wanted, result;
+    local_group_fixture_expect(widths, REPLICAS, STEPS, expected, &wanted);
+    for (int order = 0; order < FAKE_DEVICE_ORDERS; order++) {
+        struct fake_device_settings gpus = {.order = order,
+                                            .devices = REPLICAS};
+        struct local_group_fixture fixture;
+        begin(&fixture, &gpus, NULL, REPLICAS);
+        for (int step = 0; step < 2; step++) {
+            assert_ok(local_group_fixture_compute(&fixture, &result, &failure));
+            assert_ok(local_group_fixture_gather(&fixture, true, &failure));
+            for (int left_out = 2; step == 0 && left_out < STEPS; left_out++)
+                assert_ok(local_group_skip(&fixture.local_group,
+                                           fixture.job.accumulation, &failure));
+        }
+        local_group_fixture_gradients(&fixture, found);
+        assert_memory_equal(found, expected, sizeof expected);
+        assert_true(result.loss == wanted.loss);
+        local_group_fixture_close(&fixture);
+    }
+}
+
 /* Gradients that are not wanted leave no trace in the next step's. */
 TEST(unwanted_gradients_are_left) {
     struct fake_device_settings gpus = {.devices = REPLICAS};
