@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/time.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/json_number.h"
 #include "tests/lib/test.h"
 
 #include <dirent.h>
@@ -379,4 +380,25 @@ TEST(a_run_of_zero_steps_leaves_a_resumable_checkpoint) {
         "checkpoint/step-000000000, epoch 1");
     cluster_fixture_expect_same_checkpoints(*state, "checkpoint",
                                             "undisturbed");
+}
+
+/* Rounds close without a worker now and then: what is planned for a round is
+ * done all the same, and accuracies are those of snapshots. */
+TEST(a_run_with_backup_workers_is_saved_evaluated_and_resumed) {
+    cluster_run_job(*state, "{\"checkpoint\": {\"dir\": \"spare\"},"
+                            " \"strategy\": {\"backup_workers\": 1}}");
+    struct cluster_process *first = CLUSTER_FIXTURE_RUN(
+        *state, 2, 3, 0, "epochs=600", "checkpoint.every_steps=5000");
+    expect_steps(*state, "spare", first,
+                 (const uint64_t[]){5000, 10000, 12000, 0});
+    const char *evaluated =
+        strstr(cluster_run_errors(first), ": test accuracy");
+    assert_non_null(evaluated);
+    assert_non_null(strstr(evaluated + 1, "epoch 600/600: test accuracy"));
+    struct cluster_process *second =
+        CLUSTER_FIXTURE_RUN(*state, 1, 2, 0, "epochs=640");
+    cluster_fixture_expect_logged(second, "resuming from");
+    const json_t *summary = cluster_run_json(second);
+    assert_true(number_at(summary, "test_accuracy") > 0.9);
+    assert_int_equal(json_array_size(json_object_get(summary, "late")), 2);
 }
