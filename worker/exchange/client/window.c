@@ -404,6 +404,15 @@ bool window_silent(const struct window *window, uint32_t *ps, int64_t *since) {
     return *since != NEVER;
 }
 
+/* May ps P's first waiting block leave? Else an answer comes first. */
+static bool may_leave(const struct window *window, uint32_t p) {
+    const struct window_settings *settings = &window->settings;
+    for (uint32_t b = window->ps[p].cursor; b < settings->num_blocks; b++)
+        if (settings->block_ps[b] == p && window->blocks[b].stage == WAITING)
+            return has_credit(window, p, b);
+    return false;
+}
+
 int64_t window_deadline(const struct window *window) {
     int64_t deadline = NEVER;
     for (uint32_t p = 0; p < window->settings.num_ps; p++) {
@@ -411,7 +420,8 @@ int64_t window_deadline(const struct window *window) {
         if (ps->blocks_in_flight &&
             ps->queried_at + window->settings.query_after < deadline)
             deadline = ps->queried_at + window->settings.query_after;
-        if (((ps->waiting && ps->unreachable_since != REACHABLE) ||
+        if (((ps->waiting && ps->unreachable_since != REACHABLE &&
+              may_leave(window, p)) ||
              ps->store_failed) &&
             ps->retry_at < deadline)
             deadline = ps->retry_at;

@@ -221,6 +221,20 @@ TEST(a_failed_send_is_queued_again) {
     window_close(&window);
 }
 
+/* A read that could not leave stands behind a push that awaits credit. */
+TEST(no_retry_is_due_while_credit_is_awaited) {
+    struct window *window = open_window(BYTES, BYTES);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    window_enqueue(window, 4, 1, WINDOW_PULL, 1);
+    expect(window, 0, WINDOW_PULL, 4, 1);
+    window_requeue(window, &request, 0);
+    window_enqueue(window, 2, 1, WINDOW_PUSH, 1);
+    assert_false(next(window, 1));
+    assert_int_equal(window_deadline(window), ASK_AFTER);
+    window_close(&window);
+}
+
 TEST(the_longest_silent_ps_is_named) {
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
