@@ -412,15 +412,11 @@ static enum update_core_result contribute(struct update_core *x, uint32_t b,
     uint64_t incarnation = x->gate.slots[rank].incarnation;
     if (x->blocks[b].awaits_values)
         return UPDATE_CORE_DUPLICATE; /* as if lost: it is sent again */
-    if (ledger_has(&x->ledger, b, rank, incarnation, clock)) {
+    bool late = core_is_late(x, b, rank, clock);
+    if (late || ledger_has(&x->ledger, b, rank, incarnation, clock)) {
         set_waiting(x, b, rank, clock, seq);
         reply_if_ready(x, b, rank);
-        return UPDATE_CORE_DUPLICATE;
-    }
-    if (core_is_late(x, b, rank, clock)) {
-        set_waiting(x, b, rank, clock, seq);
-        reply_if_ready(x, b, rank);
-        return UPDATE_CORE_LATE;
+        return late ? UPDATE_CORE_LATE : UPDATE_CORE_DUPLICATE;
     }
     /* Synchronous: the open round accepts a contribution also from a rank that
      * did not contribute to the round before. */

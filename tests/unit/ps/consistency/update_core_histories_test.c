@@ -325,7 +325,10 @@ static void play(struct philox_sequence *random, uint64_t staleness,
     for (uint32_t r = 0; r < RANKS; r++)
         update_core_fixture.slots[r] = (struct gate_slot){1, 1, true};
     update_core_fixture_set_view();
-    for (uint64_t event = 1; event < 400; event++) {
+    /* One event closes two rounds at most, without contributions; a round has
+     * a clock. */
+    for (uint64_t event = 1;
+         event < 400 && (staleness || model.highest < CLOCKS - 2); event++) {
         uint32_t kind = philox_below(random, 40);
         update_core_fixture.count = 0;
         if (kind == 0 && !staleness)
