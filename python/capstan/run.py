@@ -855,6 +855,10 @@ class Run:
             lead = due == _library.DUE_LEAD
             self._keep(_SHARED, self._shared.state_dict() if lead else None)
 
+    def _is_saved(self) -> bool:
+        """Does a checkpoint take the state after the last step?"""
+        return self._kept_at == self._count
+
     def _keep_own(self) -> None:
         states = [item.state_dict() for item in self._kept or ()]
         self._keep(_KEPT, (states, self._own_state()))

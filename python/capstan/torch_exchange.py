@@ -642,6 +642,8 @@ class Exchange:
         self.buffers: list[Buffer] = []
         self._local: dict[str, torch.dtype] = {}  # each rank's own, by name
         self.num_pushed = 0  # of TRAINED, in this step
+        self._saved: list[int] = []  # of weights that a checkpoint takes,
+        self._saved_at = -1  # and the count of steps
         self._waiting: list[Trained] = []  # of these, to be sent together
         self._waiting_bytes = 0
         self._random = random.Random(0)  # the script has one of its own
@@ -881,8 +883,8 @@ class Exchange:
                 "checkpoint(..., use_reentrant=True) makes passes of its own: "
                 "take False"
             )
-        if not self.num_pushed and not self.run.ended:
-            self.run._save_kept()  # as it is before step()
+        if not self.num_pushed:
+            self.see_saved()
         t.pushed = True
         t.gradient, t.version = gradient, gradient._version
         self.num_pushed += 1
@@ -890,6 +892,36 @@ class Exchange:
         self._waiting_bytes += t.nbytes
         if self._waiting_bytes >= _TOGETHER or not gradient.is_cpu:
             self._push_waiting()
+
+    def weight_sums(self) -> list[int]:
+        """Others once the weights are."""
+        weights = [t.parameter.detach() for t in self.trained]
+        return [int(w.view(torch.int32).sum()) for w in weights]
+
+    def see_saved(self) -> None:
+        """Keeps the state as it is before step(), if a checkpoint needs it."""
+        run = self.run
+        if run.ended:
+            return
+        run._save_kept()
+        if self._saved_at != run._count:
+            self._saved_at, self._saved = run._count, []
+        if run._is_saved() and not self.in_place and not self._saved:
+            self._saved = self.weight_sums()
+
+    def check_saved(self) -> None:
+        """Raises ConfigError if a checkpoint has taken weights that the script
+        has put back since, as they were others for the backward pass."""
+        saved, self._saved = self._saved, []
+        if not saved or saved == self.weight_sums():
+            return
+        step = self.run.position.step - 1
+        raise wrong(
+            "weights are others in the backward pass than in step(), and the "
+            f"checkpoint of step {step} has those of the backward pass: remove "
+            "it, and do such passes in run.no_sync(), so that step() sends "
+            "their gradients"
+        )
 
     def _push_waiting(self) -> None:
         """Sends the gradients that wait for others."""

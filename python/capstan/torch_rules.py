@@ -834,8 +834,7 @@ class Worker(Own):
         """Others once the weights are; none where no rank may follow."""
         if not self._run.joins and not self._agreed.is_followed():
             return []
-        weights = [t.parameter.detach() for t in self._trained]
-        return [int(w.view(torch.int32).sum()) for w in weights]
+        return self._exchange.weight_sums()
 
     def _check_followed(self) -> None:
         """A rank without a batch takes this step with the mean as it came."""
@@ -869,6 +868,7 @@ class Worker(Own):
             self._take_part()
             loss = super().step()
         else:
+            self._exchange.see_saved()
             loss = super().step(lambda: self._closed(closure))
         if not self._run._is_back:
             self._exchange.give_weights()
@@ -914,6 +914,7 @@ class Worker(Own):
         if not self._averaged:
             self._check_local()
         self.synchronize()
+        self._exchange.check_saved()
         self._check_followed()
         self._averaged, self._left = False, self._passes
         if self._run._is_back:  # no means have come

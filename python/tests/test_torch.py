@@ -273,8 +273,28 @@ class Equality(unittest.TestCase):
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker1")
                 )
-                self.assertEqual(run.result("worker0")[0], [])
-                self.assertEqual(run.result("worker0"), run.result("worker1"))
+                self.assertEqual(run.result("worker0"), [])
+                self.assertEqual(run.results("worker0"), run.results("worker1"))
+
+    def test_a_checkpoint_has_no_weights_of_a_backward_pass(self):
+        """Of such a script that sends in backward() none is made."""
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        where = {"dir": folder.name, "every_steps": 3}
+        keys = {"steps": 6, "checkpoint": where}
+        with folder:
+            with ranks("adversarial", 1, **keys) as run:
+                self.assertNotIn(0, run.wait().values())
+                text = "the checkpoint of step 3 has those of the backward"
+                self.assertIn(text, run.error("worker0"))
+            shutil.rmtree(folder.name)
+            with ranks("adversarial", 1, syncs=False, **keys) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker1"))
+                states = run.results("worker0")
+            shutil.rmtree(Path(folder.name, "step-000000006"))
+            with ranks("adversarial", 1, **{**keys, "steps": 0}) as run:
+                run.wait()
+                self.assertEqual(run.results("worker1")[0], states[3])
 
     def test_buffers_that_are_assigned_anew_and_held_elsewhere(self):
         for ps, rule in (1, "server"), (0, "worker"):

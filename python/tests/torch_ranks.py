@@ -584,25 +584,30 @@ def keeps(steps, checkpoint):
     print(json.dumps(found), flush=True)
 
 
-def adversarial(steps):
+def adversarial(steps, syncs=True, **keys):
     """In each backward pass weights are others, of a rank's own, as FGM's;
-    prints the warnings and the last weights."""
-    run = capstan.init()
+    prints the weights at first and after each step, and the warnings. SYNCS:
+    backward() sends."""
+    run = capstan.init(**keys)
     net = model_of("mlp", 0)
     made = torch.optim.SGD(net.parameters(), lr=0.1)
     optimizer = capstan.DistributedOptimizer(made, net, rule="worker")
-    x, y = data(steps)
+    x, y = data(6)
+    print(json.dumps(state(net)), flush=True)
     with warnings.catch_warnings(record=True) as found:
         for step in range(steps):
             own = [p.detach().clone() for p in net.parameters()]
             for p in net.parameters():
                 p.data.add_(run.rank + 1)
             optimizer.zero_grad()
-            nn.functional.cross_entropy(net(x[step]), y[step]).backward()
+            with contextlib.nullcontext() if syncs else run.no_sync():
+                nn.functional.cross_entropy(net(x[step]), y[step]).backward()
             for p, weights in zip(net.parameters(), own):
                 p.data.copy_(weights)
             optimizer.step()
-    print(json.dumps([[str(w.message) for w in found], state(net)]))
+            print(json.dumps(state(net)), flush=True)
+    run.close()
+    print(json.dumps([str(w.message) for w in found]))
 
 
 class Anew(nn.Module):
