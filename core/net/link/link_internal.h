@@ -126,6 +126,7 @@ struct link {
     int64_t admit_limit, admit_from; /* 0: no admission needed */
     int64_t last_admit_check;        /* of overdue connections */
     int64_t looked;                  /* at admitted ones */
+    bool looks_often;                /* the guard, and needs no waking */
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;

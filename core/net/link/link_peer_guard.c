@@ -184,7 +184,9 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     int64_t now = time_now();
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
-    if (connection->since && !connection->admitted && !connection->expired) {
+    /* With keys none has left messages but one that has the secret. */
+    if (connection->since && !connection->admitted && !connection->expired &&
+        !link->keys) {
         link->ended_unread += UNREAD_OF_ONE;
         link->ended_at = now;
     }
@@ -194,7 +196,7 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     *connection = (struct link_connection){
         .since = now, .cookie = link_cookie((int)descriptor)};
     reserve_descriptors(link, descriptor);
-    if (link->guard_wake >= 0)
+    if (link->guard_wake >= 0 && !link->looks_often)
         eventfd_write(link->guard_wake, 1); /* whichever thread reads this */
     if (link->admit_limit && link->ended_unread > UNREAD_OF_ALL)
         reset_connection(link, descriptor); /* before it can send */
@@ -410,7 +412,7 @@ static void *guard(void *context) {
     struct pollfd ready[] = {{.fd = link->guard_wake, .events = POLLIN},
                              {.events = POLLIN}};
     size_t size = sizeof ready[1].fd;
-    eventfd_t count;
+    eventfd_t wakes;
     zmq_getsockopt(link->monitor, ZMQ_FD, &ready[1].fd, &size);
     while (!atomic_load(&link->guard_ends)) {
         atomic_store(&link->guard_waits, true);
@@ -418,9 +420,12 @@ static void *guard(void *context) {
         atomic_store(&link->guard_waits, false);
         read_events(link);
         int wait = look_at_connections(link, time_now());
+        /* With keys no new connection is reset as it comes. */
+        link->looks_often = link->keys && wait == LOOK_OFTEN;
+        nfds_t count = link->looks_often ? 1 : 2;
         pthread_mutex_unlock(&link->mutex);
-        if (poll(ready, 2, wait) > 0 && ready[0].revents)
-            eventfd_read(link->guard_wake, &count);
+        if (poll(ready, count, wait) > 0 && ready[0].revents)
+            eventfd_read(link->guard_wake, &wakes);
     }
     return NULL;
 }

@@ -447,6 +447,50 @@ TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
     link_keys_close(&keys);
 }
 
+static void *act_until_stopped(void *context) {
+    struct bad_peers *bad_peers = context;
+    while (!atomic_load(&bad_peers->ended))
+        act_as_bad_peer(bad_peers->port, 3);
+    return NULL;
+}
+
+/* The server looks for messages as seldom as one that has other work, and turns
+ * nobody away unheard. */
+static void get_through_slowly(struct guarded *guarded, int64_t deadline) {
+    enum { SELDOM_MS = 200 };
+    struct link_frame frame;
+    char text[256];
+    while (!link_view(guarded->server, &frame)) {
+        zmq_pollitem_t items[LINK_POLL_ITEMS];
+        if (time_now() > deadline)
+            fail_msg("a client does not get through");
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            assert_null(strstr(text, "faster than it is read"));
+        link_commit(guarded->client, 0, "hello", 5, NULL);
+        zmq_poll(items, link_poll_items(guarded->server, items), SELDOM_MS);
+    }
+    link_release(&frame);
+}
+
+TEST(clients_of_the_same_secret_get_through_amid_bad_peers) {
+    enum { CLIENTS = 10 };
+    struct link_keys *keys = derive_keys(0, worker);
+    struct bad_peers bad_peers = {.port = link_port(guarded->server)};
+    pthread_t thread;
+    link_admit_within(guarded->server, DEADLINE, 1 << 20);
+    assert_int_equal(
+        pthread_create(&thread, NULL, act_until_stopped, &bad_peers), 0);
+    int64_t deadline = time_now() + DEADLINE;
+    for (int i = 0; i < CLIENTS; i++) {
+        connect_with(guarded, keys, chief);
+        get_through_slowly(guarded, deadline);
+        link_close(&guarded->client);
+    }
+    atomic_store(&bad_peers.ended, true);
+    pthread_join(thread, NULL);
+    link_keys_close(&keys);
+}
+
 static struct zap_part part(const char *text, size_t size) {
     return (struct zap_part){text, size};
 }
