@@ -408,6 +408,12 @@ class Trained:
             )
 
 
+def sums_of(trained: list[Trained]) -> list[int]:
+    """Others once the weights of TRAINED are."""
+    weights = [t.parameter.detach() for t in trained]
+    return [int(w.view(torch.int32).sum()) for w in weights]
+
+
 class Buffer:
     """A tensor of the model that has no gradient.
 
@@ -893,11 +899,6 @@ class Exchange:
         if self._waiting_bytes >= _TOGETHER or not gradient.is_cpu:
             self._push_waiting()
 
-    def weight_sums(self) -> list[int]:
-        """Others once the weights are."""
-        weights = [t.parameter.detach() for t in self.trained]
-        return [int(w.view(torch.int32).sum()) for w in weights]
-
     def see_saved(self) -> None:
         """Keeps the state as it is before step(), if a checkpoint needs it."""
         run = self.run
@@ -907,13 +908,13 @@ class Exchange:
         if self._saved_at != run._count:
             self._saved_at, self._saved = run._count, []
         if run._is_saved() and not self.in_place and not self._saved:
-            self._saved = self.weight_sums()
+            self._saved = sums_of(self.trained)
 
     def check_saved(self) -> None:
         """Raises ConfigError if a checkpoint has taken weights that the script
         has put back since, as they were others for the backward pass."""
         saved, self._saved = self._saved, []
-        if not saved or saved == self.weight_sums():
+        if not saved or saved == sums_of(self.trained):
             return
         step = self.run.position.step - 1
         raise wrong(

@@ -18,7 +18,7 @@ from torch.autograd.function import BackwardCFunction
 from .agreed import Agreed
 from .run import EMPTY
 from .torch_copies import like
-from .torch_exchange import Exchange, Trained, wrong
+from .torch_exchange import Exchange, Trained, sums_of, wrong
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -834,7 +834,7 @@ class Worker(Own):
         """Others once the weights are; none where no rank may follow."""
         if not self._run.joins and not self._agreed.is_followed():
             return []
-        return self._exchange.weight_sums()
+        return sums_of(self._trained)
 
     def _check_followed(self) -> None:
         """A rank without a batch takes this step with the mean as it came."""
