@@ -280,7 +280,7 @@ class Equality(unittest.TestCase):
         """Of such a script that sends in backward() none is made."""
         folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
         where = {"dir": folder.name, "every_steps": 3}
-        keys = {"steps": 6, "checkpoint": where}
+        keys = {"steps": 5, "checkpoint": where}
         with folder:
             with ranks("adversarial", 1, **keys) as run:
                 self.assertNotIn(0, run.wait().values())
@@ -291,7 +291,7 @@ class Equality(unittest.TestCase):
                 found = set(run.wait().values())
                 self.assertEqual(found, {0}, run.error("worker1"))
                 states = run.results("worker0")
-            shutil.rmtree(Path(folder.name, "step-000000006"))
+            shutil.rmtree(Path(folder.name, "step-000000005"))
             with ranks("adversarial", 1, **{**keys, "steps": 0}) as run:
                 run.wait()
                 self.assertEqual(run.results("worker1")[0], states[3])
