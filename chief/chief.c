@@ -385,7 +385,10 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
         planning_receive_epoch(run, slot, control->epoch);
         break;
     case CAPSTAN__CONTROL__BODY_KEPT:
-        kept_states_receive(run, slot, control->kept);
+        if (control->kept->copy)
+            buddies_receive_kept(run, slot, control->kept);
+        else
+            kept_states_receive(run, slot, control->kept);
         break;
     case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
         roster_name(slot, name, sizeof name);
@@ -654,7 +657,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     hang_report_step(run, now);
     rewind_step(run);
     snapshot_coordinator_step(run, now);
-    buddies_step(run);
+    buddies_step(run, metrics_write_until);
     run_series_step(run, now);
     metrics_show(run, now);
     trace_file_step(run, now);

@@ -71,10 +71,13 @@ static const struct roster_slot *find_fixed(const struct run *run) {
  */
 static bool may_go_back(const struct run *run) {
     const struct job *job = run->job;
-    if (job->model.type == JOB_EXTERNAL &&
-        (!run->checkpoints.has_saved || find_fixed(run)))
+    if (obstacle(run))
         return false;
-    return !obstacle(run) && (job->checkpoint.dir || job->replicas) &&
+    if (job->model.type == JOB_EXTERNAL &&
+        ((!run->checkpoints.has_saved && !run->lineage->copy.manifest) ||
+         find_fixed(run)))
+        return false;
+    return (job->checkpoint.dir || run->plan.schedule.buddy_steps) &&
            !is_in_vain(run) && job->recovery != JOB_END &&
            !run->shutdown.interrupted;
 }
@@ -442,13 +445,15 @@ void rewind_step(struct run *run) {
     char name[64];
     end_if_was_over(run);
     if (run->rewind_checked || run->phase != RUN_TRAINING ||
-        job->model.type != JOB_EXTERNAL || !job->checkpoint.dir ||
+        job->model.type != JOB_EXTERNAL ||
+        !(job->checkpoint.dir || run->plan.schedule.buddy_steps) ||
         job->recovery == JOB_END || obstacle(run) || !all_have_begun(run))
         return;
     run->rewind_checked = true;
     const struct roster_slot *fixed = find_fixed(run);
     if (!fixed) { /* the values of its start are nowhere else */
-        run->checkpoints.requested |= !run->checkpoints.has_saved;
+        run->checkpoints.requested |=
+            job->checkpoint.dir && !run->checkpoints.has_saved;
         return;
     }
     roster_name(fixed, name, sizeof name);
@@ -508,13 +513,16 @@ void rewind_keep_counts(struct run *run, uint64_t step) {
         run->lineage->ranks[r].counts = counts_of(run, r, step);
 }
 
-void rewind_keep_copy(struct run *run, uint64_t step, char *manifest) {
+void rewind_keep_copy(struct run *run, uint64_t step, char *manifest,
+                      const bool *kept) {
     struct rewind_copy *copy = &run->lineage->copy;
     free(copy->manifest);
     copy->manifest = manifest;
     copy->step = step;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         copy->counts[r] = counts_of(run, r, step);
+        copy->kept[r] = kept[r];
+    }
 }
 
 /* A trainer may have come back while the checkpoint was being written: the

@@ -30,6 +30,7 @@ struct rewind_counts {
 struct rewind_copy {
     uint64_t step;
     char *manifest; /* owned; NULL: there is none */
+    bool kept[REWIND_MAX_TRAINERS]; /* ranks that keep something with it */
     struct rewind_counts counts[REWIND_MAX_TRAINERS];
 };
 
@@ -116,8 +117,10 @@ bool rewind_end(struct run *run);
  * stays so. */
 void rewind_keep_counts(struct run *run, uint64_t step);
 
-/* The same of a copy in memory, with its MANIFEST, which is taken over. */
-void rewind_keep_copy(struct run *run, uint64_t step, char *manifest);
+/* The same of a copy in memory, with its MANIFEST, which is taken over, and the
+ * ranks that have KEPT something with it. */
+void rewind_keep_copy(struct run *run, uint64_t step, char *manifest,
+                      const bool *kept);
 
 /* RUN's first step is planned: tells who is there again and what it computes
  * again, and takes over what the steps before it lack. */

@@ -52,6 +52,7 @@ struct run_absence {
 
 /* Per-trainer state beyond its roster slot. */
 struct run_trainer {
+    struct membership_copies held; /* when it joined */
     bool declared;
     uint64_t digest, features, train_samples, test_samples,
         share_samples;     /* from its model spec */

@@ -141,15 +141,15 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
     report(ps, &message);
 }
 
-enum status buddy_open(struct ps *ps, const Capstan__Plan *message,
-                       struct failure *why) {
+enum status buddy_open(struct ps *ps, struct failure *why) {
     struct copies *copies = ps->member->copies;
     const struct plan *plan = ps->plan;
     uint32_t own = ps->member->index;
     uint64_t start = plan->run_schedule.start;
     if (copies)
-        copies_begin(copies, message->lineage, start);
-    if (own >= plan->num_buddies || (copies && copies_find(copies, start, own)))
+        copies_begin(copies, plan->num_buddies ? start : 0);
+    if (own >= plan->num_buddies ||
+        (copies && copies_find(copies, start, own, NULL)))
         return STATUS_OK;
     if (!copies || plan->buddies[own] == own)
         return status_fail(why, FAILURE_BAD_MESSAGE,
@@ -176,12 +176,12 @@ bool buddy_is_fetching(const struct ps *ps) {
 }
 
 int buddy_restored(const struct ps *ps) {
-    const struct copy *own =
-        ps->plan->num_buddies > ps->member->index
-            ? copies_find(ps->member->copies, ps->plan->run_schedule.start,
-                          ps->member->index)
-            : NULL;
-    return own ? own->fd : -1;
+    struct copy own;
+    return ps->plan->num_buddies > ps->member->index &&
+                   copies_find(ps->member->copies, ps->plan->run_schedule.start,
+                               ps->member->index, &own)
+               ? own.fd
+               : -1;
 }
 
 /* A copy that is here already, as of a run that goes on from it, is not fetched
@@ -191,12 +191,13 @@ void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
     struct failure why;
     if (!copies)
         return;
-    if (order->complete > copies->complete)
-        copies_complete(copies, order->complete);
+    copies_order(copies, order->step, order->complete);
+    if (order->step &&
+        !copies_find(copies, order->step, ps->member->index, NULL))
+        snapshot_agent_slow_down(ps->snapshot_agent); /* newer ones came */
     if (!order->step || order->ps >= ps->plan->num_ps)
         return;
-    copies->ordered = order->step;
-    if (copies_find(copies, order->step, order->ps)) {
+    if (copies_find(copies, order->step, order->ps, NULL)) {
         report_fetched(ps, order->step, "");
         return;
     }
@@ -251,11 +252,11 @@ bool buddy_answer(struct ps *ps, struct link_frame *frame,
         header->incarnation != plan->ps[header->rank].incarnation ||
         !link_is_from(ps->link, frame, cluster_party(CLUSTER_PS, header->rank)))
         return true;
-    const struct copy *copy =
-        copies_find(ps->member->copies, header->step, header->tensor);
-    if (copy && header->seq >= (copy->size + PIECE_BYTES - 1) / PIECE_BYTES)
-        return true;
-    answer(ps, frame, header, copy);
+    struct copy copy;
+    bool found =
+        copies_find(ps->member->copies, header->step, header->tensor, &copy);
+    if (!found || header->seq < (copy.size + PIECE_BYTES - 1) / PIECE_BYTES)
+        answer(ps, frame, header, found ? &copy : NULL);
     return true;
 }
 
@@ -272,7 +273,7 @@ static enum status lost_text(const struct buddy_fetch *fetch,
     return status_fail(why, FAILURE_PEER_LOST,
                        "the copy in memory of step %" PRIu64
                        " of the part of ps %u, from ps %u at %s: %s",
-                       fetch->copy.step, fetch->copy.ps, fetch->from,
+                       fetch->copy.step, fetch->copy.part, fetch->from,
                        fetch->peer.address, text);
 }
 
@@ -281,10 +282,11 @@ static enum status take_copied_piece(struct buddy_fetch *fetch,
                                      const struct link_frame *frame,
                                      int64_t now, struct failure *why) {
     struct link_bytes piece = frame->payload;
+    if (header->step != fetch->copy.step || header->tensor != fetch->copy.part)
+        return STATUS_OK; /* of the fetch before */
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return lost_text(fetch, why, header->text);
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__PIECE ||
-        header->step != fetch->copy.step || header->tensor != fetch->copy.ps ||
         header->seq != fetch->got || fetch->got == pieces_in_copy(fetch))
         return STATUS_OK; /* it was asked for twice */
     if (piece.size != piece_bytes(fetch->copy.size, header->seq))
@@ -310,7 +312,7 @@ static void ask_ahead(struct buddy_fetch *fetch, int64_t now) {
         header.kind = CAPSTAN__DATA_HEADER__KIND__FETCH;
         header.seq = fetch->asked;
         header.step = fetch->copy.step;
-        header.tensor = fetch->copy.ps;
+        header.tensor = fetch->copy.part;
         if (!ps_links_send(fetch->links, 0, &header, NULL))
             break;
         fetch->asked++;
@@ -333,10 +335,12 @@ static enum status fetch_pieces(struct ps *ps, int64_t now,
     if (status)
         return status;
     ask_ahead(fetch, now);
-    if (now - fetch->heard > time_from_seconds(ps->job->timeouts.peer)) {
+    /* If the other is dead the chief says so first. */
+    double limit = (fetch->restores ? 2 : 1) * ps->job->timeouts.peer;
+    if (now - fetch->heard > time_from_seconds(limit)) {
         char text[sizeof unresolved.text + 64];
         snprintf(text, sizeof text, "%s for %g s (timeouts.peer)",
-                 unresolved.text, ps->job->timeouts.peer);
+                 unresolved.text, limit);
         return lost_text(fetch, why, text);
     }
     if (fetch->got < pieces_in_copy(fetch))
@@ -369,6 +373,7 @@ enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {
         report_fetched(ps, step, status ? failed.text : "");
     if (!restores || !status)
         return STATUS_OK;
+    log_warning(ps->process.log, "copy_failed", "%s", failed.text);
     *why = failed;
-    return status;
+    return status_mark_reported(why); /* the run goes back once more */
 }

@@ -13,10 +13,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* With PS's plan, MESSAGE: forgets what is of another run. If the plan restores
+/* With PS's plan: forgets what is of another run. If the plan restores
  * from memory and this ps lacks its part, begins to fetch it. */
-enum status buddy_open(struct ps *ps, const Capstan__Plan *message,
-                       struct failure *why) MUST_CHECK;
+enum status buddy_open(struct ps *ps, struct failure *why) MUST_CHECK;
 
 /* Ends what is fetched. */
 void buddy_close(struct ps *ps);

@@ -148,7 +148,7 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     if (status)
         return status;
     health_note(ps->process.health, EVENT_PLANNED, 0, NULL, 0);
-    status = buddy_open(ps, message, why);
+    status = buddy_open(ps, why);
     return status || buddy_is_fetching(ps) ? status : begin_weights(ps, why);
 }
 
@@ -633,7 +633,7 @@ static void ps_report_health(struct ps *ps) {
     control_client_report(ps->control_client, report, ps->polled);
     if (ps->plan)
         report->total_steps = ps->plan->run_schedule.total;
-    if (ps->init_task)
+    if (ps->init_task || (buddy_is_fetching(ps) && !ps->weights_set))
         snprintf(report->waiting_for, sizeof report->waiting_for,
                  "its weights to be set");
     if (ps->server) {

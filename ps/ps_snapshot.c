@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 enum {
-    UNWRITTEN_COPIES = 2,
     UNWRITTEN_BYTES = 64 << 20, /* of a file's pages in memory, at most */
     CHANGED_BYTES = 256 << 20,  /* of rows while a snapshot is agreed on */
     FIXED_BYTES = 24 << 20,     /* messages and the writer, whatever the rows */
@@ -148,10 +147,7 @@ static bool needs_no_push(const struct ps *ps) {
 bool ps_snapshot_is_full(struct ps *ps) {
     if (needs_no_push(ps))
         return true;
-    struct snapshots *snapshots = snapshot_agent_snapshots(ps->snapshot_agent);
-    if (snapshots_unwritten(snapshots, true) >= UNWRITTEN_COPIES)
-        return true; /* the writer is behind by a whole one */
-    if (!snapshots_busy(snapshots)) {
+    if (!snapshots_busy(snapshot_agent_snapshots(ps->snapshot_agent))) {
         ps->copies_full = false;
         return false;
     }

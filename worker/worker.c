@@ -9,6 +9,7 @@
 #include "core/base/plugin.h"
 #include "core/base/time.h"
 #include "core/net/link/link.h"
+#include "core/store/copies.h"
 #include "proto/messages/control_client.h"
 #include "proto/messages/histograms.h"
 #include "proto/messages/process_report.h"
@@ -261,7 +262,9 @@ static enum status worker_control_handle_welcome(
                                        .requests_assignment = true,
                                        .has_secret = has_secret,
                                        .loops = worker->process.loops,
-                                       .external = worker->settings->external};
+                                       .external = worker->settings->external,
+                                       .copies =
+                                           worker->settings->member.copies};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     status = open_trainer_group(worker, why);
@@ -423,6 +426,9 @@ static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
         status = plan_check_trainers(worker->plan, worker->num_ranks, why);
     if (!status)
         status = worker_control_check_descriptors(worker->plan, why);
+    if (!status && worker->settings->member.copies)
+        copies_begin(worker->settings->member.copies,
+                     worker->plan->num_buddies ? plan->start_step : 0);
     health_note(worker->process.health, EVENT_PLANNED, 0, NULL, 0);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
@@ -517,6 +523,11 @@ static enum status worker_control_handle(struct worker *worker,
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_STOP:
         return worker_control_handle_stop(worker, command->stop, why);
+    case CAPSTAN__CONTROL__BODY_BUDDY_ORDER:
+        if (worker->settings->member.copies)
+            copies_order(worker->settings->member.copies, 0,
+                         command->buddy_order->complete);
+        return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_RETAIN:
         if (worker->settings->external)
             external_retain(worker->settings->external, command->retain->steps,
@@ -767,6 +778,7 @@ static void send_kept(struct worker *worker,
     }
     kept.step = report->step;
     kept.lead = report->kept.lead;
+    kept.copy = report->kept.copy;
     kept.n_files = report->kept.failed ? 0 : report->kept.count;
     kept.files = list;
     if (report->kept.failed)

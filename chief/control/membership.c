@@ -262,15 +262,14 @@ static void take_copies(struct membership_copies *held,
     held->count = 0;
     for (size_t i = 0; i < join->n_copies && held->count < COPIES_MOST; i++) {
         held->list[held->count].step = join->copies[i]->step;
-        held->list[held->count++].ps = join->copies[i]->ps;
+        held->list[held->count++].part = join->copies[i]->part;
     }
 }
 
-static bool has_copy(const struct run *run, uint32_t ps, uint64_t step,
+static bool has_copy(const struct membership_copies *held, uint64_t step,
                      uint32_t part) {
-    const struct membership_copies *held = &run->ps[ps].held;
     for (uint32_t i = 0; i < held->count; i++)
-        if (held->list[i].step == step && held->list[i].ps == part)
+        if (held->list[i].step == step && held->list[i].part == part)
             return true;
     return false;
 }
@@ -278,18 +277,24 @@ static bool has_copy(const struct run *run, uint32_t ps, uint64_t step,
 uint32_t membership_find_copy(const struct run *run, uint64_t step,
                               uint32_t part) {
     uint32_t ps = 0;
-    if (has_copy(run, part, step, part))
+    if (has_copy(&run->ps[part].held, step, part))
         return part;
-    while (ps < run->roster.num_ps && !has_copy(run, ps, step, part))
+    while (ps < run->roster.num_ps && !has_copy(&run->ps[ps].held, step, part))
         ps++;
     return ps < run->roster.num_ps ? ps : UINT32_MAX;
+}
+
+bool membership_has_kept(const struct run *run, uint64_t step, uint32_t rank) {
+    return run->roster.slots[rank].state == ROSTER_HELD &&
+           has_copy(&run->trainers[rank].held, step, rank);
 }
 
 /* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
-    if (slot->role == CLUSTER_PS)
-        take_copies(&run->ps[slot->index].held, join);
+    take_copies(slot->role == CLUSTER_PS ? &run->ps[slot->index].held
+                                         : &run->trainers[slot->rank].held,
+                join);
     struct memory_plan_limits *reported =
         &run->plan.limits[slot - run->roster.slots];
     reported->devices = 0;

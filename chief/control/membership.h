@@ -35,7 +35,7 @@ struct membership_copies {
     uint32_t count;
     struct {
         uint64_t step;
-        uint32_t ps;
+        uint32_t part;
     } list[COPIES_MOST];
 };
 
@@ -43,6 +43,10 @@ struct membership_copies {
  * if it can. UINT32_MAX: none has. */
 uint32_t membership_find_copy(const struct run *run, uint64_t step,
                               uint32_t part);
+
+/* Has the trainer of RANK, which has joined, what it kept with the copy of
+ * STEP? */
+bool membership_has_kept(const struct run *run, uint64_t step, uint32_t rank);
 
 /* INCOMING is a join: it is welcomed or refused, or it gets no answer and the
  * joiner asks again. */

@@ -14,7 +14,6 @@
 #include "chief/run_series.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
-#include "core/tensor/rule.h"
 #include "core/tensor/schedule.h"
 #include "proto/plan/plan.h"
 
@@ -57,18 +56,16 @@ static uint64_t steps_completed(const struct run *run) {
            run->job->accumulation;
 }
 
-/* Where the job names none: copies in memory, of weights and state, are a
- * twentieth of what the trainers send, which is the weights in each step. */
+/* Copies in memory, of weights and state, are then a few hundredths of what
+ * trainers send, which is the weights in each step; of tables they send some
+ * rows. */
 static uint64_t steps_between_copies(const struct run *run) {
-    enum { TRAFFIC = 20, LEAST = 100, MOST = 1000 };
-    const struct job *job = run->job;
-    uint64_t steps = (uint64_t)TRAFFIC * (1 + rule_slots(&job->optimizer)) /
-                     run->roster.num_ranks;
-    if (!job->replicas || !run->lineage || run->plan.num_holders < 2)
+    enum { STEPS = 100, STEPS_OF_TABLES = 1000 };
+    if (!run->job->replicas || !run->lineage || run->plan.num_holders < 2)
         return 0;
-    if (job->buddy_steps)
-        return job->buddy_steps;
-    return steps < LEAST ? LEAST : steps > MOST ? MOST : steps;
+    return run->job->buddy_steps          ? run->job->buddy_steps
+           : run->plan.layout->num_tables ? STEPS_OF_TABLES
+                                          : STEPS;
 }
 
 /* The run's schedule by step number. Every process derives from it when to save

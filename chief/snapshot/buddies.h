@@ -24,12 +24,15 @@ struct buddies_set {
     uint64_t step; /* 0: none */
     struct run_snapshot snapshot;
     uint32_t written, fetched; /* by how many ps */
-    char *manifest;            /* once all have written theirs */
+    bool *kept;    /* [num_ranks]: trainers that have what they keep with it */
+    bool has_lead; /* one of them what is alike on all ranks */
+    int64_t whole_at; /* all ps and trainers have their parts; 0: not yet */
 };
 
 struct run_buddies {
     struct buddies_set sets[BUDDIES_SETS];
-    uint64_t ordered;    /* the step that ps fetch from each other; 0: none */
+    uint64_t ordered; /* the step that ps fetch from each other; 0: none */
+    int64_t ordered_at;
     uint64_t every_seen; /* staleness: the last multiple that was due */
     uint64_t complete;   /* the newest step of this run; 0: none */
     bool has_begun;      /* training has */
@@ -49,8 +52,14 @@ void buddies_close(struct run *run);
 enum status buddies_find_start(struct run *run, struct failure *why) MUST_CHECK;
 
 /* Each turn of the chief's loop: once training begins, what it was restored
- * from is to be on two ps again; with staleness a copy may be due. */
-void buddies_step(struct run *run);
+ * from is to be on two ps again; with staleness a copy may be due. As of
+ * checkpoint_commit_step. */
+void buddies_step(struct run *run,
+                  bool (*write_metrics)(struct run *, uint64_t));
+
+/* SLOT, a trainer, has in memory what it keeps with a copy, or has not. */
+void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
+                          const Capstan__Kept *kept);
 
 /* SLOT, a ps, has written or fetched a part, or could not. */
 void buddies_receive(struct run *run, const struct roster_slot *slot,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/store/copies.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 static void close_copy(struct copies *copies, uint32_t i) {
@@ -10,37 +11,63 @@ static void close_copy(struct copies *copies, uint32_t i) {
         copies->list[i] = copies->list[i + 1];
 }
 
-void copies_begin(struct copies *copies, uint64_t lineage, uint64_t start) {
-    if (copies->lineage != lineage)
-        copies_close(copies);
-    copies->lineage = lineage;
+static void close_all(struct copies *copies) {
+    while (copies->count)
+        close_copy(copies, copies->count - 1);
+    copies->complete = copies->ordered = 0;
+}
+
+void copies_begin(struct copies *copies, uint64_t start) {
+    pthread_mutex_lock(&copies->mutex);
     for (uint32_t i = copies->count; i-- > 0;)
-        if (copies->list[i].step > start)
+        if (copies->list[i].step != start)
             close_copy(copies, i);
-    if (copies->complete > start)
-        copies->complete = 0;
-    copies->ordered = 0;
+    copies->complete = copies->ordered = 0;
+    pthread_mutex_unlock(&copies->mutex);
 }
 
-const struct copy *copies_find(const struct copies *copies, uint64_t step,
-                               uint32_t ps) {
+/* COPIES_MOST: there is none. The mutex is held. */
+static uint32_t place_of_copy(const struct copies *copies, uint64_t step,
+                              uint32_t part) {
     for (uint32_t i = 0; i < copies->count; i++)
-        if (copies->list[i].step == step && copies->list[i].ps == ps)
-            return &copies->list[i];
-    return NULL;
+        if (copies->list[i].step == step && copies->list[i].part == part)
+            return i;
+    return COPIES_MOST;
 }
 
-static bool waits(const struct copies *copies, uint32_t i, uint32_t ps) {
+bool copies_find(struct copies *copies, uint64_t step, uint32_t part,
+                 struct copy *out) {
+    pthread_mutex_lock(&copies->mutex);
+    uint32_t i = place_of_copy(copies, step, part);
+    if (i < COPIES_MOST && out)
+        *out = copies->list[i];
+    pthread_mutex_unlock(&copies->mutex);
+    return i < COPIES_MOST;
+}
+
+bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
+                 struct copy *out) {
+    pthread_mutex_lock(&copies->mutex);
+    uint32_t i = place_of_copy(copies, step, part);
+    if (i < COPIES_MOST) {
+        *out = copies->list[i];
+        out->fd = fcntl(out->fd, F_DUPFD_CLOEXEC, 0);
+    }
+    pthread_mutex_unlock(&copies->mutex);
+    return i < COPIES_MOST && out->fd >= 0;
+}
+
+static bool waits(const struct copies *copies, uint32_t i, uint32_t part) {
     const struct copy *copy = &copies->list[i];
-    return copy->ps == ps && copy->step != copies->complete &&
+    return copy->part == part && copy->step != copies->complete &&
            copy->step != copies->ordered;
 }
 
-/* The oldest of the part of PS that waits, where too many do. */
-static void drop_waiting(struct copies *copies, uint32_t ps) {
+/* The oldest of PART that waits, where too many do. */
+static void drop_waiting(struct copies *copies, uint32_t part) {
     uint32_t count = 0, oldest = 0;
     for (uint32_t i = copies->count; i-- > 0;)
-        if (waits(copies, i, ps)) {
+        if (waits(copies, i, part)) {
             count++;
             oldest = i;
         }
@@ -49,24 +76,42 @@ static void drop_waiting(struct copies *copies, uint32_t ps) {
 }
 
 void copies_put(struct copies *copies, struct copy copy) {
-    const struct copy *old = copies_find(copies, copy.step, copy.ps);
-    if (old)
-        close_copy(copies, (uint32_t)(old - copies->list));
-    drop_waiting(copies, copy.ps);
+    pthread_mutex_lock(&copies->mutex);
+    uint32_t old = place_of_copy(copies, copy.step, copy.part);
+    if (old < COPIES_MOST)
+        close_copy(copies, old);
+    drop_waiting(copies, copy.part);
     if (copies->count == COPIES_MOST)
         close_copy(copies, 0);
     copies->list[copies->count++] = copy;
+    pthread_mutex_unlock(&copies->mutex);
 }
 
-void copies_complete(struct copies *copies, uint64_t step) {
-    for (uint32_t i = copies->count; i-- > 0;)
-        if (copies->list[i].step < step)
+uint32_t copies_list(struct copies *copies, struct copy list[COPIES_MOST]) {
+    pthread_mutex_lock(&copies->mutex);
+    uint32_t count = copies->count;
+    for (uint32_t i = 0; i < count; i++) {
+        list[i] = copies->list[i];
+        list[i].fd = -1;
+    }
+    pthread_mutex_unlock(&copies->mutex);
+    return count;
+}
+
+void copies_order(struct copies *copies, uint64_t step, uint64_t complete) {
+    pthread_mutex_lock(&copies->mutex);
+    for (uint32_t i = copies->count; i-- > 0 && complete > copies->complete;)
+        if (copies->list[i].step < complete)
             close_copy(copies, i);
-    copies->complete = step;
+    if (complete > copies->complete)
+        copies->complete = complete;
+    if (step)
+        copies->ordered = step;
+    pthread_mutex_unlock(&copies->mutex);
 }
 
 void copies_close(struct copies *copies) {
-    while (copies->count)
-        close_copy(copies, copies->count - 1);
-    copies->complete = copies->ordered = 0;
+    pthread_mutex_lock(&copies->mutex);
+    close_all(copies);
+    pthread_mutex_unlock(&copies->mutex);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copies in memory that a ps's process has, from which a run goes on after
- * another ps has died: shard files (shard_file.h) without a name, of its own
- * part and of another ps's. They outlive the run in which they were made. One
- * thread. */
+/* The copies in memory that a process has, from which a run goes on after a ps
+ * has died: files without a name. A ps has shard files (shard_file.h), of its
+ * own part and of another ps's; a trainer has what it keeps (kept_file.h). They
+ * outlive the run in which they were made. Any thread may call. */
 #ifndef CAPSTAN_COPIES_H
 #define CAPSTAN_COPIES_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,33 +18,43 @@ enum {
 
 struct copy {
     uint64_t step;
-    uint32_t ps; /* whose part */
-    int fd;      /* of the file */
+    uint32_t part; /* of the ps, or the trainer of the rank, with that number */
+    int fd;        /* of the file */
     uint64_t size;
 };
 
+/* All 0 before the first call. */
 struct copies {
+    pthread_mutex_t mutex;         /* for what follows */
     struct copy list[COPIES_MOST]; /* by age */
     uint32_t count;
-    uint64_t lineage;  /* of the run's checkpoints */
-    uint64_t complete; /* the newest step that all ps have; 0: none */
+    uint64_t complete; /* the newest step that all have; 0: none */
     uint64_t ordered;  /* the one that ps fetch from each other; 0: none */
 };
 
-/* A run of LINEAGE goes on after step START: closes the copies of other
- * lineages, and those of steps that it computes again. */
-void copies_begin(struct copies *copies, uint64_t lineage, uint64_t start);
+/* A run goes on from its copy of step START (0: from none): closes all
+ * others. */
+void copies_begin(struct copies *copies, uint64_t start);
 
 /* Takes COPY, its file too, in place of one of the same part and step. Of those
  * of the part that wait COPIES_WAITING stay. */
 void copies_put(struct copies *copies, struct copy copy);
 
-/* The part of PS of STEP, a view until the next change; NULL: it has none. */
-const struct copy *copies_find(const struct copies *copies, uint64_t step,
-                               uint32_t ps);
+/* *OUT (may be NULL) is the copy of PART of STEP, its file a view until the
+ * next change; false: there is none. */
+bool copies_find(struct copies *copies, uint64_t step, uint32_t part,
+                 struct copy *out);
 
-/* All ps have STEP: closes the older ones. */
-void copies_complete(struct copies *copies, uint64_t step);
+/* The same with a file that the caller closes. */
+bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
+                 struct copy *out);
+
+/* Writes all of them, without their files; returns how many. */
+uint32_t copies_list(struct copies *copies, struct copy list[COPIES_MOST]);
+
+/* Ps fetch STEP from each other (0: none), and all have COMPLETE: closes older
+ * ones. */
+void copies_order(struct copies *copies, uint64_t step, uint64_t complete);
 
 /* Closes all. */
 void copies_close(struct copies *copies);

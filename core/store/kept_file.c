@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -140,5 +141,86 @@ enum status kept_file_read(const char *folder, const struct shard_info *info,
         free(bytes);
     else
         *data = bytes;
+    return status;
+}
+
+/* Before the bytes of an item. */
+struct item_header {
+    char key[KEPT_FILE_KEY_BYTES];
+    uint64_t size;
+};
+
+static bool write_item(FILE *file, const struct kept_item *item) {
+    struct item_header header = {.size = item->size};
+    memcpy(header.key, item->key, sizeof header.key);
+    return fwrite(&header, sizeof header, 1, file) == 1 &&
+           (!item->size || fwrite(item->data, item->size, 1, file) == 1);
+}
+
+enum status kept_file_copy(struct copies *copies, uint64_t step, uint32_t rank,
+                           const struct kept_item *items, uint32_t count,
+                           struct failure *why) {
+    struct copy copy = {.step = step, .part = rank};
+    copy.fd = memfd_create("capstan-kept", MFD_CLOEXEC);
+    int fd = copy.fd < 0 ? -1 : fcntl(copy.fd, F_DUPFD_CLOEXEC, 0);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    bool written = file;
+    for (uint32_t i = 0; i < count && written; i++) {
+        copy.size += sizeof(struct item_header) + items[i].size;
+        written = write_item(file, &items[i]);
+    }
+    if (file)
+        written = !fclose(file) && written;
+    else if (fd >= 0)
+        close(fd);
+    if (written) {
+        copies_put(copies, copy);
+        return STATUS_OK;
+    }
+    enum status status = status_errno(why, FAILURE_NO_MEMORY, errno,
+                                      "no memory for a copy of what is kept");
+    if (copy.fd >= 0)
+        close(copy.fd);
+    return status;
+}
+
+static enum status read_item(FILE *file, uint64_t size, void **data,
+                             struct failure *why) {
+    void *bytes = malloc(size + 1);
+    if (!bytes || (size && fread(bytes, size, 1, file) != 1)) {
+        free(bytes);
+        return status_errno(why, FAILURE_NO_MEMORY, ENOMEM,
+                            "no memory for what is kept");
+    }
+    *data = bytes;
+    return STATUS_OK;
+}
+
+/* Duplicated descriptors have one place in the file. */
+enum status kept_file_of_copy(struct copies *copies, uint64_t step,
+                              uint32_t rank, const char *key, void **data,
+                              size_t *size, struct failure *why) {
+    struct copy copy;
+    struct item_header header;
+    enum status status = STATUS_OK;
+    *data = NULL;
+    *size = 0;
+    if (!copies_open(copies, step, rank, &copy))
+        return STATUS_OK;
+    FILE *file = fdopen(copy.fd, "r");
+    if (!file) {
+        close(copy.fd);
+        return status_errno(why, FAILURE_NO_MEMORY, errno,
+                            "no memory for what is kept");
+    }
+    rewind(file);
+    while (!*data && !status && fread(&header, sizeof header, 1, file) == 1) {
+        bool found = !strcmp(header.key, key);
+        *size = found ? header.size : 0;
+        status = found ? read_item(file, header.size, data, why) : STATUS_OK;
+        if (!found && fseeko(file, (off_t)header.size, SEEK_CUR))
+            break;
+    }
+    fclose(file);
     return status;
 }

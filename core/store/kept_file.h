@@ -6,6 +6,7 @@
 #define CAPSTAN_KEPT_FILE_H
 
 #include "core/base/status.h"
+#include "core/store/copies.h"
 #include "core/store/manifest.h"
 
 #include <stdbool.h>
@@ -15,6 +16,12 @@
 enum {
     KEPT_FILE_KEYS = 8,       /* of a rank */
     KEPT_FILE_KEY_BYTES = 32, /* of a key, with its end */
+};
+
+struct kept_item {
+    char key[KEPT_FILE_KEY_BYTES];
+    void *data;
+    size_t size;
 };
 
 /* 1 to 31 of a-z, 0-9 and "_". */
@@ -36,5 +43,16 @@ const struct shard_info *kept_file_find(const struct manifest *manifest,
  * NULL: it is only checked. */
 enum status kept_file_read(const char *folder, const struct shard_info *info,
                            void **data, struct failure *why) MUST_CHECK;
+
+/* Puts ITEMS [COUNT] of RANK at STEP into COPIES, as one file. */
+enum status kept_file_copy(struct copies *copies, uint64_t step, uint32_t rank,
+                           const struct kept_item *items, uint32_t count,
+                           struct failure *why) MUST_CHECK;
+
+/* RANK's KEY of STEP from there; *DATA, which the caller frees, is NULL if it
+ * kept none of that name. */
+enum status kept_file_of_copy(struct copies *copies, uint64_t step,
+                              uint32_t rank, const char *key, void **data,
+                              size_t *size, struct failure *why) MUST_CHECK;
 
 #endif

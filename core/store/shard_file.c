@@ -388,8 +388,10 @@ enum status shard_writer_finish_memory(struct shard_writer **writer_in,
         error ? write_failed(writer, error, why)
               : shard_file_hash(*out, writer->name, info, NULL, why);
     shard_writer_abort(writer_in);
-    if (status && !error)
+    if (status && !error) {
         close(*out);
+        *out = -1;
+    }
     return status;
 }
 

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, MOST_STRIDE = 64 };
 
 struct request {
     uint64_t id; /* 0: none yet */
@@ -41,6 +41,8 @@ struct snapshot_agent {
     uint64_t void_id;           /* the last that is void; 0: none */
     atomic_uint_least64_t last; /* an interrupted run ends with it; 0: none */
     bool has_base; /* there is a full checkpoint that deltas can be against */
+    uint64_t copy_stride; /* of the copies in memory that are due every so many
+                             are made */
 };
 
 /* Without a checkpoint directory there is nothing to lock. */
@@ -66,6 +68,7 @@ enum status snapshot_agent_open(struct snapshot_agent **out,
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for checkpoints");
     agent->settings = *settings;
     agent->has_base = settings->plan->restore_folder;
+    agent->copy_stride = 1;
     pthread_mutex_init(&agent->mutex, NULL);
     gethostname(agent->host, sizeof agent->host - 1);
     enum status status = lock_folder(agent, why);
@@ -129,22 +132,54 @@ static bool begin(struct snapshot_agent *agent, uint64_t id, bool retain,
                            retain && agent->settings.can_retain, form);
 }
 
+/* The mutex is held. */
+static void widen_stride(struct snapshot_agent *agent) {
+    agent->copy_stride *= agent->copy_stride < MOST_STRIDE ? 2 : 1;
+}
+
+/* A copy in memory is left out while something is being written. All holders
+ * are to have those of the same rounds: where copies take longer than the
+ * rounds between them, one in 2, 4 ... of them is made. */
+static bool leaves_out_copy(struct snapshot_agent *agent, uint64_t round) {
+    uint64_t number = round / agent->settings.plan->run_schedule.buddy_steps;
+    pthread_mutex_lock(&agent->mutex);
+    bool left_out = number % agent->copy_stride;
+    if (!left_out && snapshots_unwritten(agent->snapshots, true)) {
+        widen_stride(agent);
+        left_out = true;
+    }
+    pthread_mutex_unlock(&agent->mutex);
+    return left_out || snapshots_unwritten(agent->snapshots, false);
+}
+
+void snapshot_agent_slow_down(struct snapshot_agent *agent) {
+    pthread_mutex_lock(&agent->mutex);
+    widen_stride(agent);
+    pthread_mutex_unlock(&agent->mutex);
+}
+
+static Capstan__Snapshot__Form planned_form(const struct run_schedule *schedule,
+                                            uint64_t round) {
+    if (run_schedule_copies(schedule, round))
+        return CAPSTAN__SNAPSHOT__FORM__COPY;
+    return run_schedule_saves_delta(schedule, round)
+               ? CAPSTAN__SNAPSHOT__FORM__DELTA
+               : CAPSTAN__SNAPSHOT__FORM__FULL;
+}
+
 /* A checkpoint due while one is being written is skipped, except the last one
- * of the run. A copy in memory is not: all holders have those of the same
- * rounds. */
+ * of the run. */
 static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
     const struct run_schedule *schedule = &agent->settings.plan->run_schedule;
-    bool copies = run_schedule_copies(schedule, round);
-    if (!copies && round != schedule->total &&
-        snapshots_unwritten(agent->snapshots, false)) {
-        snapshots_skip(agent->snapshots, round);
+    Capstan__Snapshot__Form form = planned_form(schedule, round);
+    if (form == CAPSTAN__SNAPSHOT__FORM__COPY
+            ? leaves_out_copy(agent, round)
+            : round != schedule->total &&
+                  snapshots_unwritten(agent->snapshots, false)) {
+        snapshots_skip(agent->snapshots, round, form);
         return;
     }
-    begin(agent, round, false,
-          copies ? CAPSTAN__SNAPSHOT__FORM__COPY
-          : run_schedule_saves_delta(schedule, round)
-              ? CAPSTAN__SNAPSHOT__FORM__DELTA
-              : CAPSTAN__SNAPSHOT__FORM__FULL);
+    begin(agent, round, false, form);
     order_write(agent, round, round);
 }
 
@@ -333,6 +368,8 @@ enum status snapshot_agent_handle(struct snapshot_agent *agent,
 static void log_failed(const struct snapshot_agent *agent,
                        const struct snapshots_report *report) {
     const struct log *log = agent->settings.log;
+    if (report->skipped && report->form == CAPSTAN__SNAPSHOT__FORM__COPY)
+        return; /* the next one is as good */
     if (report->skipped)
         log_warning(log, "checkpoint_skipped",
                     "the checkpoint of step %llu is left out: an earlier one "

@@ -82,6 +82,9 @@ struct snapshots *snapshot_agent_snapshots(const struct snapshot_agent *agent);
 bool snapshot_agent_due(struct snapshot_agent *agent, uint64_t version,
                         uint64_t *id);
 
+/* Copies in memory were made faster than they are used: fewer are made. */
+void snapshot_agent_slow_down(struct snapshot_agent *agent);
+
 /* The snapshot with which an interrupted run ends; 0: not yet known. */
 uint64_t snapshot_agent_last(const struct snapshot_agent *agent);
 

@@ -512,11 +512,13 @@ bool snapshots_begin(struct snapshots *all, uint64_t id, bool retain,
     return snapshot;
 }
 
-void snapshots_skip(struct snapshots *all, uint64_t id) {
+void snapshots_skip(struct snapshots *all, uint64_t id,
+                    Capstan__Snapshot__Form form) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = insert_snapshot(all, id);
     if (snapshot) {
         snapshot->report.skipped = true;
+        snapshot->report.form = form;
         status_fail(&snapshot->report.why, FAILURE_CHECKPOINT_NOT_WRITTEN,
                     "an earlier one was still being written");
         snapshot_end(all, snapshot,

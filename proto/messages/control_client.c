@@ -279,14 +279,15 @@ static bool fill_past(const struct member_past *past, int64_t now,
 }
 
 /* Fills LIST with COPIES (NULL: none), and LISTED with their addresses. */
-static size_t list_copies(const struct copies *copies, Capstan__HeldCopy *list,
+static size_t list_copies(struct copies *copies, Capstan__HeldCopy *list,
                           Capstan__HeldCopy **listed) {
-    uint32_t count = copies ? copies->count : 0;
+    struct copy held[COPIES_MOST];
+    uint32_t count = copies ? copies_list(copies, held) : 0;
     for (uint32_t i = 0; i < count; i++) {
         listed[i] = &list[i];
         capstan__held_copy__init(&list[i]);
-        list[i].step = copies->list[i].step;
-        list[i].ps = copies->list[i].ps;
+        list[i].step = held[i].step;
+        list[i].part = held[i].part;
     }
     return count;
 }
@@ -934,7 +935,8 @@ static void keep_past(const struct control_client *client,
                                  .lineage = plan->lineage,
                                  .job = client->job_digest,
                                  .step = plan->start_step,
-                                 .saved = plan->start_step,
+                                 .saved = plan->n_buddies ? past->saved
+                                                          : plan->start_step,
                                  .rewinds = plan->rewinds,
                                  .steps_again = plan->steps_again,
                                  .furthest = plan->furthest,

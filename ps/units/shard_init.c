@@ -67,7 +67,7 @@ static enum status restore(const struct shard_init *init, int cancel,
 
 enum status shard_init_run(void *context, int cancel, struct failure *why) {
     const struct shard_init *init = context;
-    if (init->manifest)
+    if (init->manifest && (init->folder || units_count(&init->units)))
         return restore(init, cancel, why);
     for (uint32_t b = 0; shard_init_should_continue(init, b, cancel); b++)
         shard_initialise_block(init->units.shard, b, init->seed);

@@ -1111,6 +1111,23 @@ class Rewinds(unittest.TestCase):
                 self.assertIn(f"went back {kills} time", killed.log)
                 self.assertEqual(sorted(whole.results), sorted(killed.results))
 
+    def test_it_goes_back_to_copies_in_memory(self):
+        sets = ["checkpoint=null", "strategy.replicas=1", "strategy.buddy_steps=20"]
+        keys = {"epochs": 60, "pause": 0.003}
+        drill = "--kill-every", "3", "--kill", "ps"
+        for rule in "server", "worker":
+            with self.subTest(rule=rule):
+                whole, killed = (
+                    Local(
+                        "torch_ranks.py", "rewound", 2, 0, sets, flags, rule=rule,
+                        **keys,
+                    )
+                    for flags in ((), drill)
+                )
+                self.assertEqual((whole.status, killed.status), (0, 0), killed.log)
+                self.assertIn("resuming from the copies in memory", killed.log)
+                self.assertEqual(sorted(whole.results), sorted(killed.results))
+
     def test_a_script_that_cannot_ends_and_says_so_at_its_start(self):
         for keys in {"keeps": False}, {"own": True}:
             with self.subTest(**keys):

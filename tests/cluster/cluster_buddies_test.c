@@ -105,6 +105,33 @@ TEST(tables_are_in_the_copies) {
     expect_each_may_die(run, "3");
 }
 
+/* Two of four have no block, and the last has none of them and no rows. */
+TEST(ps_without_blocks_have_no_part) {
+    cluster_run_job(
+        run,
+        "{\"model\": {\"layers\": [64, 10]}, \"steps\": 6000, " REPLICAS "}");
+    expect_each_may_die(run, "4");
+}
+
+/* It takes the run over, or back to the disk: not to what only members had. */
+TEST(the_chief_may_die_after_a_return_to_memory) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 20000, " REPLICAS "}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "checkpoint.every_steps=2401");
+    const char *line = cluster_run_await_soon(local, "chief: host ");
+    pid_t chief = (pid_t)number_after(line, ", pid ");
+    await_ps(local, 4, pids);
+    cluster_run_await_soon(local, "step-000002401");
+    await_step(local, 3000);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    assert_true(expect_back(local, 4, pids) > 2401);
+    await_step(local, 3500);
+    assert_int_equal(kill(chief, SIGKILL), 0);
+    cluster_run_await_soon(local, "nothing is computed again");
+    cluster_run_expect(local, 0, LONG);
+}
+
 /* Also where there is no other place to go back to. */
 TEST(two_ps_that_die_at_once_take_the_run_back_to_its_start) {
     pid_t pids[2];

@@ -33,12 +33,6 @@ struct state_read {
     bool step; /* wanted is, in place of it, the step of the rule: one float */
 };
 
-struct kept_item {
-    char key[KEPT_FILE_KEY_BYTES];
-    void *data;
-    size_t size;
-};
-
 /* The rows of a table that are being listed, in the order of their places. */
 struct row_listing {
     struct row_batch batch;

@@ -376,7 +376,7 @@ static enum status check_first_rows(const struct external *external,
     const struct layout *layout = trainer->plan->layout;
     for (uint32_t t = 0; all && t < all->count && t < layout->num_tables; t++) {
         if (all->tables[t].assigned && trainer->settings.job->init &&
-            !trainer->plan->restore_folder)
+            !trainer->plan->restore_manifest)
             return status_fail(
                 why, FAILURE_MODEL_INVALID,
                 "rows of table \"%s\" are written before the start, and the "
@@ -654,14 +654,28 @@ bool external_keeps(struct external *external) {
     return keeps;
 }
 
+/* Is a copy in memory, and no checkpoint, taken of the state after the last
+ * step? */
+static bool is_copied(const struct trainer *trainer, bool last) {
+    uint32_t lowest;
+    return trainer_is_synchronous(trainer) && trainer->settings.copies &&
+           !last && trainer->clock >= trainer->from &&
+           run_schedule_copies(&trainer->plan->run_schedule, trainer->clock) &&
+           trainer->exchange->due(trainer->exchange, &lowest) != trainer->clock;
+}
+
 /* Is a checkpoint taken of the state after the last step? *LEAD: is this the
- * lowest rank that trains? */
+ * lowest rank that trains? With a copy in memory each rank is one: it has all
+ * that it may need in its own. */
 static bool is_due(const struct external *external,
                    const struct trainer *trainer, bool last, bool *lead) {
     uint64_t clock = trainer->clock;
     uint32_t lowest;
     uint64_t requested = trainer->exchange->due(trainer->exchange, &lowest);
-    *lead = lowest == trainer->settings.rank;
+    bool copied = is_copied(trainer, last);
+    *lead = copied || lowest == trainer->settings.rank;
+    if (copied)
+        return true;
     if (!trainer_is_synchronous(trainer))
         return external->must_save;
     return trainer->plan->checkpoint_dir && clock >= trainer->from &&
@@ -752,7 +766,13 @@ void external_save_kept(struct external *external, struct trainer *trainer,
         external->must_save = false;
         saved.kept.lead =
             synchronous && external->due_as_lead == trainer->clock + 1;
-        if (write_items(external, trainer, saved.step, &saved.kept, &saved.why))
+        saved.kept.copy = is_copied(trainer, last);
+        if (saved.kept.copy
+                ? kept_file_copy(trainer->settings.copies, saved.step,
+                                 trainer->settings.rank, external->kept,
+                                 external->num_kept, &saved.why)
+                : write_items(external, trainer, saved.step, &saved.kept,
+                              &saved.why))
             saved.kept.failed = true;
     }
     pthread_mutex_unlock(&external->kept_mutex);
@@ -856,20 +876,33 @@ static enum status open_restored(struct external *external,
     return manifest_parse(manifest, plan->restore_manifest, why);
 }
 
-static enum status read_kept(struct external *external, struct trainer *trainer,
-                             const char *key, const void **data, size_t *size,
-                             struct failure *why) {
+static enum status read_from_folder(struct external *external,
+                                    struct trainer *trainer, const char *key,
+                                    void **read, size_t *size,
+                                    struct failure *why) {
     struct manifest manifest;
     char folder[PATH_MAX];
     enum status status =
         open_restored(external, trainer, folder, &manifest, why);
     const struct shard_info *info =
         status ? NULL : kept_file_find(&manifest, trainer->settings.rank, key);
-    void *read = NULL;
     *size = info ? info->size : 0;
     if (info)
-        status = kept_file_read(folder, info, &read, why);
+        status = kept_file_read(folder, info, read, why);
     manifest_clear(&manifest);
+    return status;
+}
+
+static enum status read_kept(struct external *external, struct trainer *trainer,
+                             const char *key, const void **data, size_t *size,
+                             struct failure *why) {
+    void *read = NULL;
+    enum status status =
+        trainer->plan->num_buddies && !external_has_joined(trainer)
+            ? kept_file_of_copy(trainer->settings.copies,
+                                trainer->plan->run_schedule.start,
+                                trainer->settings.rank, key, &read, size, why)
+            : read_from_folder(external, trainer, key, &read, size, why);
     pthread_mutex_lock(&external->kept_mutex);
     free(external->given);
     *data = external->given = read;

@@ -38,6 +38,7 @@ struct trainer_settings {
     const struct rule_loops *loops;    /* NULL: the best for this CPU */
     struct external *external; /* computes in place of the trainer's thread;
                                   NULL: the job's model is built in */
+    struct copies *copies;     /* in memory, of what that keeps; NULL: none */
 };
 
 struct trainer_progress {
@@ -87,6 +88,7 @@ struct trainer_device {
 struct kept_report {
     struct shard_info files[KEPT_FILE_KEYS];
     uint32_t count;
+    bool copy; /* in memory, without files */
     bool lead, failed;
 };
 

@@ -297,7 +297,7 @@ TEST(a_snapshot_without_memory_is_reported_with_its_reason) {
 }
 
 TEST(a_skipped_snapshot_takes_no_blocks) {
-    snapshots_skip(fixture->snapshots, 8);
+    snapshots_skip(fixture->snapshots, 8, FULL);
     assert_true(snapshots_has(fixture->snapshots, 8));
     assert_false(snapshots_accepts(fixture->snapshots, 8));
     assert_false(snapshots_busy(fixture->snapshots));
