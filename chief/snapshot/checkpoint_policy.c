@@ -507,8 +507,10 @@ static void dismiss_joiners(struct run *run,
 }
 
 /* If the same step is already complete, its files stay: it was taken twice, and
- * only the second attempt failed. If the lock is lost, the files may belong to
- * another run. */
+ * only the second attempt failed. So do those of trainers, which write what
+ * they keep once, of a step that a holder has left out: the last checkpoint may
+ * be of the same one. What is of no checkpoint in the end is pruned. If the
+ * lock is lost, the files may belong to another run. */
 void checkpoint_policy_discard(struct run *run,
                                const struct run_snapshot *snapshot) {
     struct failure why;
@@ -527,8 +529,9 @@ void checkpoint_policy_discard(struct run *run,
                  sizeof run->checkpoints.last_problem, "%s", snapshot->problem);
     bool holds = dir_lock_is_held(run->checkpoints.dir_lock);
     run->checkpoints.has_saved &= holds;
-    if (!holds || (run->checkpoints.has_saved &&
-                   run->checkpoints.saved == snapshot->step))
+    if (!holds || (snapshot->skipped && kept_states_any(run)) ||
+        (run->checkpoints.has_saved &&
+         run->checkpoints.saved == snapshot->step))
         return;
     if (checkpoint_remove(run->job->checkpoint.dir, snapshot->step, &why))
         log_warning(run->log, "checkpoint_removal_failed",

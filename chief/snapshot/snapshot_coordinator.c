@@ -642,6 +642,7 @@ void snapshot_coordinator_receive_report(
         snapshot_coordinator_record_file(run, snapshot, slot, report);
         break;
     default:
+        snapshot->skipped |= report->skipped;
         record_problem(snapshot, slot, report->error);
         break;
     }

@@ -23,6 +23,7 @@ struct run_snapshot {
     uint64_t id, step;
     bool save, evaluate, export, joins, retain;
     bool copy;                    /* in memory */
+    bool skipped;                 /* by a holder: an earlier one is written */
     bool last;                    /* an interrupted run ends with it */
     bool ordered;                 /* the order to write it was sent */
     Capstan__Snapshot__Form form; /* as ordered */

@@ -419,6 +419,7 @@ static void send_report(struct snapshot_agent *agent,
         break;
     default:
         message.error = (char *)report->why.text;
+        message.skipped = report->skipped;
         log_failed(agent, report);
         break;
     }

@@ -6,7 +6,8 @@ figure by gnuplot.
 Usage: drill_figures.py CAPSTAN FOLDER STEPS SECONDS > rows
 
 Runs STEPS steps without a drill, with one of ps, of the chief and of workers, a kill
-about each SECONDS, and writes FOLDER/failures.svg. Two ps, two workers, a chief that
+about each SECONDS, then with copies in memory without a drill and with one of ps, and
+writes FOLDER/failures.svg. Two ps, two workers, a chief that
 coordinates, a perceptron of 784, 512, 512 and 10 units, batch 256, synchronous, a
 checkpoint each 2 s.
 """
@@ -142,9 +143,13 @@ def main(capstan, folder, steps, seconds):
     cases = {"no kill": []}
     for role in "ps", "chief", "worker":
         cases[f"a {role}"] = ["--kill-every", seconds, "--kill", role]
+    copies = ["--set", "strategy.replicas=1"]
+    cases["no kill, copies"] = copies
+    cases["a ps, copies"] = [*copies, *cases["a ps"]]
     curves, rate = {}, None
     for name, flags in cases.items():
-        summary, log = run(capstan, folder, name.replace(" ", "-"), int(steps), flags)
+        place = re.sub(r"\W+", "-", name)
+        summary, log = run(capstan, folder, place, int(steps), flags)
         points = points_of(log)
         if rate is None:
             rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])

@@ -5,9 +5,12 @@
 
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
+#include "core/store/checkpoint.h"
 #include "tests/lib/checkpoint_fixture.h"
 #include "tests/lib/run_fixture.h"
 #include "tests/lib/test.h"
+
+#include <unistd.h>
 
 enum { HOLDERS = 2 };
 
@@ -118,6 +121,33 @@ TEST(what_holds_nothing_reports_nothing) {
     run->plan.num_holders = 0;
     snapshot_coordinator_receive_report(run, &run->roster.slots[0], &message);
     assert_null(snapshot_coordinator_find(run, 5));
+}
+
+/* Both parts of ROUND are not written; is its folder there still? */
+static bool keeps_folder(struct run *run, uint64_t round, bool skipped) {
+    Capstan__SnapshotReport message = CAPSTAN__SNAPSHOT_REPORT__INIT;
+    char path[PATH_MAX];
+    message.id = round;
+    message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN;
+    message.error = "an earlier one was still being written";
+    message.skipped = skipped;
+    assert_ok(checkpoint_make_folder(folder, round, &failure));
+    for (uint32_t holder = 0; holder < HOLDERS; holder++)
+        snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+                                            &message);
+    assert_null(snapshot_coordinator_find(run, round));
+    checkpoint_folder(folder, round, path, sizeof path);
+    return !access(path, F_OK);
+}
+
+/* They write it once, and the last checkpoint may be of the same step. */
+TEST(what_trainers_keep_with_a_step_that_is_left_out_stays) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    run->job->staleness = 0;
+    assert_false(keeps_folder(run, 4, true));
+    run->trainers[0].keeps = true;
+    assert_true(keeps_folder(run, 8, true));
+    assert_false(keeps_folder(run, 12, false));
 }
 
 /* The chief before had the other part of 4. */
