@@ -320,9 +320,10 @@ enum capstan_due {
                              which others do no more */
 };
 
-/* Is a checkpoint taken of the state after the last step? After capstan_wait
- * for all tensors, and before the next push, or (ENDING: no step follows)
- * capstan_end: what is kept by then is saved with it. */
+/* Is a checkpoint taken of the state after the last step, or a copy in memory
+ * (strategy.replicas), of which each rank is the lead of its own? After
+ * capstan_wait for all tensors, and before the next push, or (ENDING: no step
+ * follows) capstan_end: what is kept by then is saved with it. */
 enum capstan_due capstan_due(capstan_run *run, int ending);
 
 /* After capstan_start of a run that continues: what this rank has kept under
@@ -385,7 +386,8 @@ enum capstan_outcome {
  * checkpoint.dir and strategy.recovery not "end", goes on after the death of a
  * ps, a rank of all-reduce, or the process that leads, once that is back: all
  * of its ranks go back to its newest checkpoint. It writes one when its ranks
- * have ended their first two steps.
+ * have ended their first two steps. With strategy.replicas it goes back to a
+ * copy in memory after the death of a ps.
  *
  * The rank is in the same process then, and declares nothing again. From the
  * death on what it pushes is left out; capstan_wait, capstan_lookup and
