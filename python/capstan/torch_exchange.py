@@ -916,6 +916,8 @@ class Exchange:
         saved, self._saved = self._saved, []
         if not saved or saved == sums_of(self.trained):
             return
+        if self.run._is_behind():  # they are those that the run went back to
+            return
         step = self.run.position.step - 1
         raise wrong(
             "weights are others in the backward pass than in step(), and the "
