@@ -6,7 +6,6 @@
 #include "chief/snapshot/checkpoint_commit.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
-#include "core/tensor/rule.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 static const int64_t LONG_WITHOUT = 10 * TIME_S;
 
-enum { TRIES = 3 /* of going back to one copy */ };
+enum { TRIES = 3 /* of going back to a copy, where there is a checkpoint */ };
 
 enum status buddies_check(const struct run *run, struct failure *why) {
     uint32_t num_ps = run->roster.num_ps;
@@ -104,7 +103,7 @@ enum status buddies_find_start(struct run *run, struct failure *why) {
     struct manifest manifest;
     if (!copy || !copy->manifest)
         return STATUS_OK;
-    bool fails = run->lineage->in_vain >= TRIES;
+    bool fails = run->lineage->in_vain >= TRIES && run->plan.has_restored;
     if (fails)
         log_warning(run->log, "copy_lost",
                     "the run has gone back to the copy in memory of step "

@@ -353,17 +353,22 @@ static enum status shard_writer_publish(struct shard_writer *writer, int fd,
         &copy, shard_file_hash(fd, writer->temporary, info, &copy, why), why);
 }
 
+/* All values are in the file, open as *FD, and on disk if it has a name.
+ * Returns LMDB's error, and sets the name in INFO. */
+static int shard_writer_end(struct shard_writer *writer,
+                            struct shard_info *info, int *fd) {
+    memset(info, 0, sizeof *info);
+    memcpy(info->name, writer->name, strlen(writer->name) + 1);
+    int error = shard_writer_commit(writer);
+    if (!error && !writer->in_memory)
+        error = mdb_env_sync(writer->env, 1);
+    return error ? error : mdb_env_get_fd(writer->env, fd);
+}
+
 enum status shard_writer_finish(struct shard_writer **writer_in,
                                 struct shard_info *info, struct failure *why) {
     struct shard_writer *writer = *writer_in;
-    memset(info, 0, sizeof *info);
-    memcpy(info->name, writer->name, strlen(writer->name) + 1);
-    mdb_filehandle_t fd = -1;
-    int error = shard_writer_commit(writer);
-    if (!error)
-        error = mdb_env_sync(writer->env, 1);
-    if (!error)
-        error = mdb_env_get_fd(writer->env, &fd);
+    int fd = -1, error = shard_writer_end(writer, info, &fd);
     enum status status = error ? write_failed(writer, error, why)
                                : shard_writer_publish(writer, fd, info, why);
     if (!status)
@@ -376,12 +381,8 @@ enum status shard_writer_finish_memory(struct shard_writer **writer_in,
                                        int *out, struct shard_info *info,
                                        struct failure *why) {
     struct shard_writer *writer = *writer_in;
-    memset(info, 0, sizeof *info);
-    memcpy(info->name, writer->name, strlen(writer->name) + 1);
-    mdb_filehandle_t fd = -1;
-    int error = shard_writer_commit(writer);
-    if (!error)
-        error = mdb_env_get_fd(writer->env, &fd);
+    int fd = -1, error = shard_writer_end(writer, info, &fd);
+    *out = -1;
     if (!error && (*out = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
         error = errno;
     enum status status =
