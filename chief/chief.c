@@ -157,8 +157,7 @@ static enum status chief_check_descriptors(
     char members[64];
     snprintf(members, sizeof members, "%u trainer%s and %u ps", trainers,
              log_plural(trainers), settings->num_ps);
-    return limits_descriptors(LIMITS_OWN_DESCRIPTORS +
-                                  (uint64_t)trainers * OF_TRAINER +
+    return limits_descriptors((uint64_t)trainers * OF_TRAINER +
                                   (uint64_t)settings->num_ps * OF_PS,
                               members, why);
 }

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -19,13 +20,22 @@ enum { FALLBACK_COUNT = 16, DEFAULT_SOFT_LIMIT = 65536 };
 enum { AWAITED_DESCRIPTORS = 8 };
 static const int64_t AWAITED_LIMIT = 2 * TIME_S;
 
+static bool is_socket(DIR *folder, const char *name) {
+    static const char prefix[] = "socket:";
+    char target[sizeof prefix - 1];
+    return readlinkat(dirfd(folder), name, target, sizeof target) ==
+               (ssize_t)sizeof target &&
+           !memcmp(target, prefix, sizeof target);
+}
+
+/* Those that unknown peers cannot open: sockets are left out. */
 static uint64_t open_descriptors(void) {
     DIR *folder = opendir("/proc/self/fd");
     uint64_t count = 0;
     if (!folder)
         return FALLBACK_COUNT;
-    while (readdir(folder))
-        count++;
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        count += !is_socket(folder, entry->d_name);
     closedir(folder);
     return count; /* ".", ".." and the opened folder roughly offset what is
                      missed */
@@ -33,7 +43,7 @@ static uint64_t open_descriptors(void) {
 
 enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) {
-    uint64_t needed = open_descriptors() + more;
+    uint64_t needed = open_descriptors() + LIMITS_OWN_DESCRIPTORS + more;
     uint64_t wanted = needed < DEFAULT_SOFT_LIMIT ? DEFAULT_SOFT_LIMIT : needed;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
@@ -41,12 +51,11 @@ enum status limits_descriptors(uint64_t more, const char *consumer,
     if (limit.rlim_max < needed)
         return status_fail(
             why, FAILURE_LIMIT_TOO_LOW,
-            "this process may have %llu open files, and%s%s needs %llu: raise "
+            "this process may have %llu open files, and with %s needs %llu: raise "
             "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
             "/etc/security/limits.conf)",
-            (unsigned long long)limit.rlim_max, consumer ? " with " : "",
-            consumer ? consumer : "", (unsigned long long)needed,
-            (unsigned long long)needed);
+            (unsigned long long)limit.rlim_max, consumer,
+            (unsigned long long)needed, (unsigned long long)needed);
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     return STATUS_OK;

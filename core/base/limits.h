@@ -18,11 +18,12 @@ uint32_t cores_count(void);
 uint32_t cores_limited(const char *root, uint32_t cores);
 
 /* Descriptors of the process itself, without peers: files, threads' eventfds,
- * look-ups. */
+ * look-ups, ports. */
 enum { LIMITS_OWN_DESCRIPTORS = 64 };
 
-/* Makes room for MORE descriptors for CONSUMER ("4 ps"; NULL: the process
- * itself), besides those open now. Raises the soft limit, to 65536 where the
+/* Makes room for MORE descriptors for CONSUMER ("4 ps") besides the process's
+ * own and the files open now; connections that are open, of members or of
+ * unknown peers, are not counted. Raises the soft limit, to 65536 where the
  * hard limit allows. STATUS_CONFIG with the number needed if the hard limit is
  * lower. */
 enum status limits_descriptors(uint64_t more, const char *consumer,
