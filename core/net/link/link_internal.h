@@ -34,6 +34,7 @@ enum link_violation {
     LINK_NO_MESSAGE,
     LINK_MANY_PARTS,
     LINK_NO_DESCRIPTOR,
+    LINK_CROWD,
     LINK_UNREAD,
     LINK_WRONG_KEY,
     LINK_WITHOUT_KEY,
@@ -64,6 +65,7 @@ struct link_connection {
     uint64_t delivered; /* bytes on the wire of the messages viewed */
     uint64_t ahead;     /* bytes that have come beyond those, when last seen */
     bool has_sent, admitted;
+    bool is_cut;   /* its segments are, as its handshake has not ended */
     uint32_t peer; /* once admitted */
     int64_t heard; /* when the kernel last got a packet of it; 0: unknown */
     bool expired;  /* this side has shut it down */

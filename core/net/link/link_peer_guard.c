@@ -18,13 +18,16 @@
  * (docs/wire.md). So a thread of the link's, the guard, compares what the
  * kernel has received of each connection (TCP_INFO) with what was viewed, also
  * while the link's own thread computes, and resets a connection that is too far
- * ahead. */
+ * ahead. Between two looks a peer can send megabytes. So with keys the kernel
+ * cuts segments short until the handshake has ended, by a filter that
+ * connections have from the socket that listens. */
 #include "core/base/limits.h"
 #include "core/base/time.h"
 #include "core/net/link/link_internal.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
 #include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,8 +45,13 @@
 /* What peers that are not admitted may have unread: one, all together. */
 enum { UNREAD_OF_ONE = 256 << 10, UNREAD_OF_ALL = 1 << 20 };
 /* Milliseconds between two looks: while a peer is not admitted, else. */
-enum { LOOK_OFTEN = 5, LOOK = 100 };
+enum { LOOK_AT_CROWD = 1, LOOK_OFTEN = 5, LOOK = 100 };
 enum { GREETING_BYTES = 1 << 10 /* and more than a handshake */ };
+/* A handshake by CURVE: more bytes than a segment of the client's has, and than
+ * this side sends before READY (the greeting's 64 and 170 of WELCOME). */
+enum { HANDSHAKE_SEGMENT = 1 << 10, HANDSHAKE_SENT = 256 };
+/* Each takes about 28 KB of libzmq's memory. */
+enum { MOST_IN_HANDSHAKE = 64, ZMTP_GREETING = 64 };
 /* So long what ended connections may have left unread keeps others out. */
 static const int64_t ENDED_LIMIT = TIME_S;
 static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
@@ -149,6 +157,30 @@ static void note_closed(struct link *link,
         link->closed[link->num_closed++] = connection->peer;
 }
 
+/* Has the kernel cut each segment to LISTENER, and to connections that are
+ * accepted there from now on, after HANDSHAKE_SEGMENT bytes; TCP sends the rest
+ * again. Where the kernel takes no filter, the guard's looks alone bound what
+ * comes. */
+static void cut_segments(int listener) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 12), /* the header's length is in
+                                                   the upper half, in words */
+        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 2),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0x3c),
+        BPF_STMT(BPF_ALU | BPF_ADD | BPF_K, HANDSHAKE_SEGMENT),
+        BPF_STMT(BPF_RET | BPF_A, 0)};
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);
+}
+
+/* The handshake of CONNECTION, by DESCRIPTOR, has ended. */
+static void take_whole_segments(struct link_connection *connection,
+                                int descriptor) {
+    int none = 0;
+    setsockopt(descriptor, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
+    connection->is_cut = false;
+}
+
 /* A handshake has failed for CAUSE; the end of its connection follows. */
 static void note_refusal_of(struct link *link, uint32_t cause) {
     if (cause == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
@@ -176,6 +208,11 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
         note_refusal_of(link, descriptor);
         return;
     }
+    if (event == ZMQ_EVENT_LISTENING) {
+        if (link->keys)
+            cut_segments((int)descriptor);
+        return;
+    }
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
@@ -193,8 +230,10 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     *connection = (struct link_connection){0};
     if (event != ZMQ_EVENT_ACCEPTED || !is_own_port(link, (int)descriptor))
         return;
-    *connection = (struct link_connection){
-        .since = now, .cookie = link_cookie((int)descriptor)};
+    *connection =
+        (struct link_connection){.since = now,
+                                 .cookie = link_cookie((int)descriptor),
+                                 .is_cut = link->keys};
     reserve_descriptors(link, descriptor);
     if (link->guard_wake >= 0 && !link->looks_often)
         eventfd_write(link->guard_wake, 1); /* whichever thread reads this */
@@ -291,6 +330,8 @@ bool link_count_message(struct link *link, uint32_t peer, zmq_msg_t *part,
             connection = sender_connection(link, descriptor);
         if (connection) {
             first = note_message(link, connection);
+            if (connection->is_cut)
+                take_whole_segments(connection, descriptor);
             link->senders[peer % LINK_SENDERS] =
                 (struct link_sender){peer, descriptor, connection->cookie};
         }
@@ -349,6 +390,9 @@ static void measure(struct link_connection *connection, int descriptor,
         return;
     if (about.tcpi_bytes_received > connection->delivered)
         connection->ahead = about.tcpi_bytes_received - connection->delivered;
+    if (connection->is_cut &&
+        about.tcpi_bytes_sent - about.tcpi_bytes_retrans > HANDSHAKE_SENT)
+        take_whole_segments(connection, descriptor);
     if (connection->admitted)
         connection->heard = now - about.tcpi_last_ack_recv * TIME_MS;
 }
@@ -380,15 +424,39 @@ static void bound_unadmitted(struct link *link, uint64_t unread,
             reset_connection(link, i);
 }
 
+/* Of two in a handshake: who has said no more than a greeting, as a member does
+ * for a round trip alone, then the older. */
+static bool gives_way(const struct link_connection *one,
+                      const struct link_connection *other) {
+    bool begins = one->ahead <= ZMTP_GREETING;
+    return begins != (other->ahead <= ZMTP_GREETING)
+               ? begins
+               : one->since < other->since;
+}
+
+/* Ends one whose handshake has not ended. */
+static void end_a_handshake(struct link *link) {
+    unsigned first = link->num_connections;
+    for (unsigned i = 0; i < link->num_connections; i++)
+        if (may_be_closed(&link->connections[i]) &&
+            link->connections[i].is_cut &&
+            (first == link->num_connections ||
+             gives_way(&link->connections[i], &link->connections[first])))
+            first = i;
+    if (first < link->num_connections)
+        reset_connection(link, first);
+}
+
 /* The mutex is held. Returns the milliseconds until the next look; -1: at the
  * next connection. */
 static int look_at_connections(struct link *link, int64_t now) {
     uint64_t unread = 0;
-    unsigned unadmitted = 0, members = 0;
+    unsigned unadmitted = 0, members = 0, in_handshake = 0;
     bool all = now - link->looked >= LOOK * TIME_MS;
-    for (unsigned i = 0; i < link->num_connections && link->admit_limit; i++) {
+    for (unsigned i = 0; i < link->num_connections; i++) {
         const struct link_connection *connection = &link->connections[i];
-        if (!connection->since || connection->expired)
+        if (!connection->since || connection->expired ||
+            (!link->admit_limit && !connection->is_cut))
             continue;
         members += connection->admitted;
         if (all || !connection->admitted)
@@ -396,15 +464,22 @@ static int look_at_connections(struct link *link, int64_t now) {
         if (!may_be_closed(connection))
             continue;
         unread += connection->ahead;
+        in_handshake += connection->is_cut;
         unadmitted++;
     }
+    link->violations[LINK_CROWD] |= in_handshake > MOST_IN_HANDSHAKE;
+    for (; in_handshake > MOST_IN_HANDSHAKE; in_handshake--)
+        end_a_handshake(link);
     if (all)
         link->looked = now;
     if (now - link->ended_at >= ENDED_LIMIT)
         link->ended_unread = 0;
     if (unadmitted)
         bound_unadmitted(link, unread, unadmitted);
-    return unadmitted ? LOOK_OFTEN : members ? LOOK : -1;
+    return in_handshake > MOST_IN_HANDSHAKE / 2 ? LOOK_AT_CROWD
+           : unadmitted                         ? LOOK_OFTEN
+           : members                            ? LOOK
+                                                : -1;
 }
 
 static void *guard(void *context) {
@@ -421,7 +496,7 @@ static void *guard(void *context) {
         read_events(link);
         int wait = look_at_connections(link, time_now());
         /* With keys no new connection is reset as it comes. */
-        link->looks_often = link->keys && wait == LOOK_OFTEN;
+        link->looks_often = link->keys && wait >= 0 && wait <= LOOK_OFTEN;
         nfds_t count = link->looks_often ? 1 : 2;
         pthread_mutex_unlock(&link->mutex);
         if (poll(ready, count, wait) > 0 && ready[0].revents)
@@ -438,6 +513,7 @@ enum status link_guard_start(struct link *link, struct failure *why) {
     if (link->guard_wake < 0)
         return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
                             "cannot open an eventfd");
+    read_events(link); /* that it listens; no other thread does yet */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&link->guard, NULL, guard, link);
@@ -495,15 +571,17 @@ bool link_may_log(struct link *link, const char *text) {
 }
 
 /* A peer that first sees that only one side has keys leaves before it has said
- * whether it has some. */
+ * whether it has some, as does one that is stopped. */
 static const char *violation_text(const struct link *link, int violation) {
     static const char *const texts[LINK_VIOLATIONS] = {
-        [LINK_NO_MESSAGE] = "sent no Capstan message: has it a secret, and "
-                            "this run has none?",
+        [LINK_NO_MESSAGE] =
+            "sent no Capstan message: it was stopped, is another program, or "
+            "has a secret, and this run has none",
         [LINK_MANY_PARTS] = "sent a message of too many parts",
         [LINK_NO_DESCRIPTOR] =
             "is disconnected: connections hold nearly all the "
             "descriptors of this process (ulimit -n)",
+        [LINK_CROWD] = "is disconnected: too many connect at once",
         [LINK_UNREAD] = "is disconnected: it sends faster than it is read",
         [LINK_WRONG_KEY] = "is refused: its key is not of this run's secret: "
                            "is the secret file the same?",
@@ -513,8 +591,8 @@ static const char *violation_text(const struct link *link, int violation) {
                           "give all processes the same secret file, or none",
     };
     return link->keys && violation == LINK_NO_MESSAGE
-               ? "sent no Capstan message: has it no secret, and this run has "
-                 "one?"
+               ? "sent no Capstan message: it was stopped, is another program, "
+                 "or has no secret, and this run has one"
                : texts[violation];
 }
 

@@ -13,15 +13,18 @@
 #include "tests/lib/process_memory.h"
 #include "tests/lib/test.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
-enum { MAX_FRAME = 1 << 12, WORKERS = 1024 };
+enum { MAX_FRAME = 1 << 12, WORKERS = 1024, GREETING = 64 };
 static const int64_t DEADLINE = 30 * TIME_S, NAMED_WITHIN = 2 * TIME_S;
 static const struct link_party chief = {"chief", 0}, ps = {"ps", 0},
                                worker = {"worker", 3};
@@ -302,6 +305,33 @@ static void try_at_once(struct guarded *guarded, const struct link_keys *keys,
         link_close(&clients[i]);
 }
 
+/* Somebody with a name and a password, by PLAIN (rfc.zeromq.org/spec/24), which
+ * the server hears nothing of: it leaves after the greeting. */
+static void try_plain(struct guarded *guarded) {
+    static const unsigned char bytes[] = {0xff, [9] = 0x7f, 3,   1,
+                                          'P',  'L',        'A', 'I',
+                                          'N',  [64] = 4,   16,  5,
+                                          'H',  'E',        'L', 'L',
+                                          'O',  4,          'u', 's',
+                                          'e',  'r',        4,   'w',
+                                          'o',  'r',        'd', [82] = 0,
+                                          5,    'h',        'e', 'l',
+                                          'l',  'o'};
+    char answer[2 * GREETING];
+    struct link_frame frame;
+    size_t got = 0;
+    ssize_t more = 1;
+    int plain =
+        bad_peers_send_bytes(link_port(guarded->server), bytes, sizeof bytes);
+    while (more > 0 && got < sizeof answer) {
+        more = recv(plain, answer + got, sizeof answer - got, 0);
+        got += more > 0 ? (size_t)more : 0;
+    }
+    close(plain);
+    assert_true(got <= GREETING);
+    assert_false(link_view(guarded->server, &frame));
+}
+
 TEST(of_a_thousand_tries_of_each_kind_none_gets_through) {
     struct link_keys *other = derive_keys(1, worker),
                      *guest = derive_keys(0, (struct link_party){"guest", 0}),
@@ -313,6 +343,8 @@ TEST(of_a_thousand_tries_of_each_kind_none_gets_through) {
         try_at_once(guarded, own, ps);
         try_at_once(guarded, NULL, chief);
     }
+    for (int i = 0; i < TRIES; i++)
+        try_plain(guarded);
     connect_with(guarded, own, chief);
     assert_true(gets_through(guarded, &frame, DEADLINE));
     link_release(&frame);
@@ -373,13 +405,14 @@ TEST(many_messages_with_keys_are_all_counted_as_viewed) {
 }
 
 enum { BAD_PEERS = 10000, BAD_PEER_KINDS = 5, GROWTH_KB = 10 << 10 };
-enum { GREETING = 64, MORE_PARTS = 100000 };
+enum { MORE_PARTS = 100000 };
+
+static const unsigned char curve_greeting[GREETING] = {
+    0xff, [9] = 0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
 
 /* What a bad peer sends: noise, a web request, and behind a greeting for CURVE
  * the head of 8 GiB, a HELLO of zeros, or parts without end. */
 static void act_as_bad_peer(uint16_t port, int kind) {
-    static const unsigned char greeting[GREETING] = {
-        0xff, [9] = 0x7f, 3, 1, 'C', 'U', 'R', 'V', 'E'};
     static const unsigned char huge[] = {6, 0, 0, 0, 2, 0, 0, 0, 0};
     static const unsigned char hello[202] = {4,   200, 5,   'H',
                                              'E', 'L', 'L', 'O'};
@@ -392,7 +425,7 @@ static void act_as_bad_peer(uint16_t port, int kind) {
     int descriptor = kind == 0 ? bad_peers_send_garbage(port)
                      : kind == 1
                          ? bad_peers_send_http(port)
-                         : bad_peers_send_bytes(port, greeting, GREETING);
+                         : bad_peers_send_bytes(port, curve_greeting, GREETING);
     for (int i = 0; i < MORE_PARTS; i++)
         parts[2 * i] = 1;
     if (kind >= 2)
@@ -444,6 +477,224 @@ TEST(ten_thousand_bad_peers_cost_little_and_reach_nothing) {
     assert_true(grown < GROWTH_KB);
 #endif
     link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+enum { SENDERS = 4, LONGEST = 64 << 20 }; /* a frame at a ps */
+
+/* Anew the greeting and the head of a command of LONGEST bytes, and of those as
+ * much as the other side takes, SEGMENT bytes at a time. */
+struct huge_sender {
+    struct bad_peers *bad_peers;
+    size_t segment;
+};
+
+static void *send_huge_commands(void *context) {
+    static const unsigned char head[] = {6, 0, 0, 0, 0, 4, 0, 0, 0},
+                               zeros[1 << 18];
+    const struct huge_sender *sender = context;
+    const struct timeval limit = {.tv_usec = 100000};
+    const int yes = 1;
+    while (!atomic_load(&sender->bad_peers->ended)) {
+        int connection = bad_peers_send_bytes(sender->bad_peers->port,
+                                              curve_greeting, GREETING);
+        setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+        if (send(connection, head, sizeof head, MSG_NOSIGNAL) > 0)
+            while (send(connection, zeros, sender->segment, MSG_NOSIGNAL) > 0)
+                continue;
+        bad_peers_reset(connection);
+    }
+    return NULL;
+}
+
+/* The most KB that this process grows by in the next seconds, as the guard of
+ * the server looks. */
+static long watch_growth(struct guarded *guarded, int64_t time) {
+    long before = process_memory_kb(getpid()), most = 0;
+    struct link_frame frame;
+    char text[256];
+    for (int64_t until = time_now() + time; time_now() < until;) {
+        long grown = process_memory_kb(getpid()) - before;
+        most = grown > most ? grown : most;
+        assert_false(link_view(guarded->server, &frame));
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            ;
+        zmq_poll(NULL, 0, 1);
+    }
+    return most;
+}
+
+static void serve_long_frames(struct guarded *guarded) {
+    struct link_settings settings = {
+        .max_frame = LONGEST, .keys = guarded->keys, .party = chief};
+    link_close(&guarded->server);
+    assert_ok(link_open(&guarded->server, guarded->zmq, LINK_SERVER, &settings,
+                        &failure));
+    assert_ok(link_bind(guarded->server, 0, &failure));
+    link_admit_within(guarded->server, DEADLINE, LONGEST);
+    snprintf(guarded->address, sizeof guarded->address, "127.0.0.1:%u",
+             link_port(guarded->server));
+}
+
+TEST(huge_commands_before_the_handshake_cost_little) {
+    static const size_t segments[] = {1 << 18, 1 << 12, 1 << 10};
+    serve_long_frames(guarded);
+    for (size_t s = 0; s < sizeof segments / sizeof *segments; s++) {
+        struct bad_peers bad_peers = {.port = link_port(guarded->server)};
+        struct huge_sender sender = {&bad_peers, segments[s]};
+        pthread_t threads[SENDERS];
+        for (int i = 0; i < SENDERS; i++)
+            assert_int_equal(
+                pthread_create(&threads[i], NULL, send_huge_commands, &sender),
+                0);
+        long grown = watch_growth(guarded, 2 * TIME_S);
+        atomic_store(&bad_peers.ended, true);
+        for (int i = 0; i < SENDERS; i++)
+            pthread_join(threads[i], NULL);
+        print_message("# segments of %zu bytes: %ld KB more\n", segments[s],
+                      grown);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what is freed */
+        assert_true(grown < GROWTH_KB);
+#endif
+    }
+}
+
+enum { CROWD = 1000 }; /* of each sender */
+
+/* A connection to PORT, of which a full queue of the other side takes none for
+ * long; -1: it does now. */
+static int connect_soon(uint16_t port) {
+    const struct timeval limit = {.tv_usec = 5000};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (!connect(connection, (struct sockaddr *)&to, sizeof to))
+        return connection;
+    close(connection);
+    return -1;
+}
+
+/* Come at once, begin the handshake, and stay. */
+static void *crowd(void *context) {
+    struct bad_peers *bad_peers = context;
+    int all[CROWD], count = 0;
+    while (!atomic_load(&bad_peers->ended)) {
+        int one = count < CROWD ? connect_soon(bad_peers->port) : -1;
+        if (one >= 0) {
+            (void)send(one, curve_greeting, GREETING, MSG_NOSIGNAL);
+            all[count++] = one;
+        } else if (count == CROWD) {
+            zmq_poll(NULL, 0, 1);
+        }
+    }
+    while (count)
+        close(all[--count]);
+    return NULL;
+}
+
+static void raise_descriptors(struct rlimit *before) {
+    getrlimit(RLIMIT_NOFILE, before);
+    struct rlimit many = {before->rlim_max, before->rlim_max};
+    setrlimit(RLIMIT_NOFILE, &many);
+}
+
+TEST(a_crowd_that_begins_handshakes_costs_little) {
+    struct rlimit before;
+    struct bad_peers bad_peers = {0};
+    pthread_t threads[SENDERS];
+    raise_descriptors(&before);
+    serve_long_frames(guarded);
+    bad_peers.port = link_port(guarded->server);
+    for (int i = 0; i < SENDERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd, &bad_peers),
+                         0);
+    long grown = watch_growth(guarded, 2 * TIME_S);
+    atomic_store(&bad_peers.ended, true);
+    for (int i = 0; i < SENDERS; i++)
+        pthread_join(threads[i], NULL);
+    setrlimit(RLIMIT_NOFILE, &before);
+    print_message("# %ld KB more\n", grown);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what is freed */
+    assert_true(grown < GROWTH_KB);
+#endif
+}
+
+/* More than may be in a handshake; none is told that it has another secret. */
+TEST(many_members_that_come_at_once_get_through) {
+    enum { MEMBERS = 300 };
+    static struct link *members[MEMBERS];
+    static bool seen[MEMBERS];
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    unsigned count = 0;
+    int64_t since, begun = time_now(), deadline = begun + DEADLINE;
+    char text[256];
+    struct rlimit before;
+    raise_descriptors(&before);
+    serve_long_frames(guarded);
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = open_link(guarded, LINK_CLIENT, keys, chief);
+        assert_ok(link_connect(members[i], guarded->address, &failure));
+    }
+    while (count < MEMBERS) {
+        for (int i = 0; i < MEMBERS; i++) {
+            if (!seen[i])
+                link_commit(members[i], 0, &i, sizeof i, NULL);
+            assert_int_not_equal(link_answer(members[i], &since),
+                                 LINK_ANSWER_REFUSES);
+        }
+        while (link_view(guarded->server, &frame)) {
+            int i;
+            memcpy(&i, frame.header.data, sizeof i);
+            count += !seen[i];
+            seen[i] = true;
+            link_release(&frame);
+        }
+        while (link_bad_peer(guarded->server, text, sizeof text))
+            ;
+        zmq_poll(NULL, 0, 1);
+        assert_true(time_now() < deadline);
+    }
+    print_message("# within %.2f s\n", time_to_seconds(time_now() - begun));
+    for (int i = 0; i < MEMBERS; i++)
+        link_close(&members[i]);
+    setrlimit(RLIMIT_NOFILE, &before);
+    link_keys_close(&keys);
+}
+
+/* Longer than what the kernel takes at once before the handshake has ended. */
+TEST(a_long_first_message_gets_through_at_once) {
+    enum { BYTES = 200 << 10, TIMES = 20 };
+    static const int64_t soon = 2 * TIME_S;
+    struct link_keys *keys = derive_keys(0, worker);
+    struct link_frame frame;
+    int64_t longest = 0;
+    serve_long_frames(guarded);
+    for (int i = 0; i < TIMES; i++) {
+        struct link_payload payload;
+        int64_t sent = 0;
+        connect_with(guarded, keys, chief);
+        int64_t deadline = time_now() + DEADLINE;
+        while (!sent) {
+            assert_true(link_reserve(guarded->client, 0, &payload, BYTES));
+            memset(link_reserved(&payload), 1, BYTES);
+            if (link_commit(guarded->client, 0, "head", 4, &payload))
+                sent = time_now();
+            zmq_poll(NULL, 0, 1);
+        }
+        while (!link_view(guarded->server, &frame)) {
+            assert_true(time_now() < deadline);
+            zmq_poll(NULL, 0, 1);
+        }
+        longest = time_now() - sent > longest ? time_now() - sent : longest;
+        assert_int_equal(frame.payload.size, BYTES);
+        link_release(&frame);
+        link_close(&guarded->client);
+    }
+    print_message("# at most %.3f s\n", time_to_seconds(longest));
+    assert_true(longest < soon);
     link_keys_close(&keys);
 }
 
