@@ -272,6 +272,14 @@ static bool send_hello(struct shm_connection *connection) {
     return send_packet(connection, &packet, &descriptor, 1);
 }
 
+/* Is the other side, or who listens there, of this process's user? */
+static bool is_of_own_user(int socket) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
+           peer.uid == geteuid();
+}
+
 struct shm_connection *shm_connection_connect(
     const char *name, const struct shm_connection_settings *settings,
     char *text, size_t size) {
@@ -288,6 +296,11 @@ struct shm_connection *shm_connection_connect(
         close(descriptor);
         return NULL;
     }
+    if (descriptor >= 0 && !is_of_own_user(descriptor)) {
+        snprintf(text, size, "another user listens at its name");
+        close(descriptor);
+        return NULL;
+    }
     struct shm_connection *connection =
         descriptor < 0
             ? NULL
@@ -301,10 +314,7 @@ struct shm_connection *shm_connection_connect(
 
 struct shm_connection *shm_connection_accept(
     int socket, const struct shm_connection_settings *settings) {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (!getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) &&
-        peer.uid == geteuid())
+    if (is_of_own_user(socket))
         return shm_handshake_open_connection(socket, settings, false);
     close(socket);
     return NULL;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 enum { LISTENER = SHM_ENDPOINT_MAX, EVENTS = 64, STALLED_CHECKS = 6 };
+enum { CALLERS = 64 }; /* that are accepted in a turn */
 static const int64_t CHECK_INTERVAL = TIME_S / 2;
 
 struct shm_endpoint {
@@ -125,12 +126,16 @@ void shm_endpoint_prepare_wait(struct shm_endpoint *endpoint) {
     }
 }
 
-static void accept_all(struct shm_endpoint *endpoint) {
-    int socket;
-    while ((socket = accept4(endpoint->listener, NULL, NULL,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+/* No more in a turn, as every user of the host can connect without end. */
+static void accept_callers(struct shm_endpoint *endpoint) {
+    for (int i = 0; i < CALLERS; i++) {
+        int socket = accept4(endpoint->listener, NULL, NULL,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket < 0)
+            return;
         shm_endpoint_add(endpoint,
                          shm_connection_accept(socket, &endpoint->settings));
+    }
 }
 
 static void step_slot(struct shm_endpoint *endpoint, uint32_t slot,
@@ -149,7 +154,7 @@ static void take_events(struct shm_endpoint *endpoint, int64_t now) {
     int count = epoll_wait(endpoint->epoll, events, EVENTS, 0);
     for (int i = 0; i < count; i++) {
         if (events[i].data.u32 == LISTENER)
-            accept_all(endpoint);
+            accept_callers(endpoint);
         else
             step_slot(endpoint, events[i].data.u32, now);
     }

@@ -207,6 +207,51 @@ TEST(a_peer_of_another_user_is_refused) {
     assert_int_equal(status, 0);
 }
 
+/* Of all users of the host: however many call, who is connected goes on. */
+TEST(a_turn_of_the_server_takes_no_more_callers_than_it_has_events) {
+    enum { CALLERS = 100, A_TURN = 64 };
+    int callers[CALLERS];
+    for (int i = 0; i < CALLERS; i++)
+        callers[i] = connect_bad_peer(fixture);
+    shm_fixture_run_once(fixture->server);
+    assert_int_equal(shm_endpoint_count(fixture->server), A_TURN);
+    shm_fixture_run_once(fixture->server);
+    assert_int_equal(shm_endpoint_count(fixture->server), CALLERS);
+    for (int i = 0; i < CALLERS; i++)
+        close(callers[i]);
+}
+
+/* A name is free once its server has ended, and every user sees it. */
+TEST(a_server_of_another_user_is_left) {
+    if (geteuid())
+        skip_test("only root can become another user");
+    int listens[2], status;
+    char byte = 0, text[128];
+    assert_int_equal(pipe(listens), 0);
+    shm_endpoint_close(&fixture->server);
+    pid_t child = fork();
+    if (!child) {
+        if (setresuid(NOBODY, NOBODY, NOBODY))
+            _exit(2);
+        int listener = shm_connection_listen(fixture->name);
+        if (listener < 0 || write(listens[1], &byte, 1) != 1)
+            _exit(3);
+        int caller = -1;
+        while (caller < 0)
+            caller = accept(listener, NULL, NULL);
+        _exit(recv(caller, &byte, 1, 0) == 0 ? 0 : 1);
+    }
+    close(listens[1]);
+    assert_int_equal(read(listens[0], &byte, 1), 1);
+    close(listens[0]);
+    assert_int_equal(
+        shm_endpoint_connect(fixture->client, fixture->name, text, sizeof text),
+        0);
+    assert_contains(text, "another user");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 /* Both sides anew, each with its KEY (NULL: none) and name; the client expects
  * PEER. */
 static void open_with_keys(struct shm_fixture *fixture,
