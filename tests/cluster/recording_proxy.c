@@ -10,11 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { CLIENT, SERVER, SIDES };
+enum { SIDES = RECORDING_SIDES };
 
 struct connection {
     int sides[SIDES]; /* -1: it has ended */
-    struct recording recording;
+    struct recording recordings[SIDES];
 };
 
 struct recording_proxy {
@@ -48,8 +48,8 @@ static void pass_on(struct recording_proxy *proxy,
                     struct connection *connection, int side) {
     char bytes[1 << 16];
     ssize_t size = recv(connection->sides[side], bytes, sizeof bytes, 0);
-    if (size > 0 && side == CLIENT)
-        record(proxy, &connection->recording, bytes, (size_t)size);
+    if (size > 0)
+        record(proxy, &connection->recordings[side], bytes, (size_t)size);
     for (ssize_t sent = 0, more; size > 0 && sent < size; sent += more) {
         more = send(connection->sides[!side], bytes + sent,
                     (size_t)(size - sent), MSG_NOSIGNAL);
@@ -113,11 +113,12 @@ struct recording_proxy *recording_proxy_open(uint16_t to, uint16_t *port) {
 }
 
 unsigned recording_proxy_copy(struct recording_proxy *proxy,
+                              enum recording_side side,
                               struct recording *recordings) {
     pthread_mutex_lock(&proxy->mutex);
     unsigned count = proxy->count;
     for (unsigned i = 0; i < count; i++)
-        recordings[i] = proxy->connections[i].recording;
+        recordings[i] = proxy->connections[i].recordings[side];
     pthread_mutex_unlock(&proxy->mutex);
     return count;
 }
