@@ -4,13 +4,17 @@
 #define STATE struct cluster_run *run
 
 #include "commands/launch/port.h"
+#include "core/base/secret_file.h"
 #include "core/base/time.h"
 #include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/build_folder.h"
+#include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -204,6 +208,135 @@ TEST(a_worker_with_a_secret_of_a_run_without_is_named_on_both_sides) {
     cluster_run_job(run, NULL);
     expect_named(run, NULL, "secret", "a secret, and this run has none",
                  "has no secret, and this process has one");
+}
+
+TEST(a_run_without_a_secret_says_which_ports_others_reach) {
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    cluster_run_describe(run, 1, 0, 1);
+    json_array_set_new(json_object_get(run->cluster, "worker"), 0,
+                       json_string("192.0.2.1:2222"));
+    struct cluster_process *open = start_task(run, "chief", 0, NULL);
+    assert_contains(cluster_run_await_soon(open, "this run has no secret"),
+                    "192.0.2.1:2222");
+    cluster_run_signal(open, 15);
+    cluster_run_expect_soon(open, 128 + 15);
+    struct cluster_process *closed = start_task(run, "chief", 0, "secret");
+    cluster_run_await_soon(closed, "only processes with the run's secret");
+    cluster_run_signal(closed, 15);
+    cluster_run_expect_soon(closed, 128 + 15);
+    assert_false(cluster_fixture_has_logged(closed, "this run has no secret"));
+}
+
+enum { DIGITS = 2 * SECRET_FILE_BYTES };
+
+/* Writes the digits of the secret and its BYTES. */
+static void read_secret_file(struct cluster_run *run, char digits[DIGITS + 1],
+                             unsigned char bytes[SECRET_FILE_BYTES]) {
+    FILE *file = fopen(cluster_run_path(run, "secret"), "r");
+    assert_non_null(file);
+    assert_int_equal(fread(digits, 1, DIGITS, file), DIGITS);
+    fclose(file);
+    digits[DIGITS] = 0;
+    assert_int_equal(sodium_hex2bin(bytes, SECRET_FILE_BYTES, digits, DIGITS,
+                                    NULL, NULL, NULL),
+                     0);
+}
+
+/* Are the SIZE bytes of WANTED in what is mapped by process PID? */
+static bool memory_has(int pid, const void *wanted, size_t size) {
+    char line[512], access;
+    unsigned long from, to;
+    bool found = false;
+    FILE *maps = fopen(textf("/proc/%d/maps", pid), "r");
+    int memory = open(textf("/proc/%d/mem", pid), O_RDONLY | O_CLOEXEC);
+    if (!maps || memory < 0)
+        fail_msg("the memory of process %d cannot be read", pid);
+    while (!found && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %c", &from, &to, &access) != 3 ||
+            access != 'r')
+            continue;
+        char *bytes = malloc(to - from);
+        assert_non_null(bytes);
+        ssize_t got = pread(memory, bytes, to - from, (off_t)from);
+        found = got > 0 && memmem(bytes, (size_t)got, wanted, size);
+        free(bytes);
+    }
+    fclose(maps);
+    close(memory);
+    return found;
+}
+
+TEST(a_process_forgets_the_secret_once_it_has_its_keys) {
+    static const char *const types[] = {"chief", "ps", "worker"};
+    struct cluster_process *tasks[3];
+    unsigned char secret[SECRET_FILE_BYTES];
+    char digits[DIGITS + 1];
+    if (geteuid())
+        skip_test("only root can read the memory of such a process");
+    make_secret(run, "secret");
+    read_secret_file(run, digits, secret);
+    cluster_run_job(run, "{\"steps\": 1000000, \"steps_per_epoch\": 1000000}");
+    cluster_run_describe(run, 1, 1, 1);
+    for (int i = 0; i < 3; i++)
+        tasks[i] = start_task(run, types[i], 0, "secret");
+    cluster_run_await_soon(tasks[0], "%)");
+    for (int i = 0; i < 3; i++) {
+        int pid = cluster_run_pid(tasks[i]);
+        assert_true(memory_has(pid, "--secret-file", strlen("--secret-file")));
+        assert_false(memory_has(pid, secret, sizeof secret));
+        assert_false(memory_has(pid, digits, DIGITS));
+    }
+    for (int i = 0; i < 3; i++)
+        cluster_run_signal(tasks[i], 15);
+    for (int i = 0; i < 3; i++)
+        cluster_run_exit(tasks[i], CLUSTER_RUN_DEADLINE);
+    for (int i = 0; i < 3; i++) {
+        assert_null(strstr(cluster_run_errors(tasks[i]), digits));
+        assert_null(strstr(cluster_run_output(tasks[i]), digits));
+    }
+}
+
+enum { NOBODY = 65534 };
+
+/* What /proc has of a process belongs to its user, where others of that user
+ * may read its memory, else to root. */
+static void expect_owner(struct cluster_run *run, uid_t owner,
+                         const char *secret) {
+    const char *const options[] = {"--reuid=65534",
+                                   "--regid=65534",
+                                   "--clear-groups",
+                                   getenv("CAPSTAN"),
+                                   "run",
+                                   "job.json",
+                                   secret ? "--secret-file" : NULL,
+                                   secret,
+                                   NULL};
+    struct stat about;
+    struct cluster_process *chief =
+        cluster_run_task_program(run, "chief", 0, "/usr/bin/setpriv", options);
+    cluster_run_await_soon(chief, "listening on port");
+    assert_return_code(
+        stat(textf("/proc/%d/environ", cluster_run_pid(chief)), &about), 0);
+    assert_int_equal(about.st_uid, owner);
+    cluster_run_signal(chief, 15);
+    cluster_run_expect_soon(chief, 128 + 15);
+}
+
+TEST(a_process_with_a_secret_is_closed_to_others_of_its_user) {
+    static const char prefix[] =
+        "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    if (geteuid() || access("/usr/bin/setpriv", X_OK))
+        skip_test("needs root, and setpriv of util-linux");
+    make_secret(run, "secret");
+    cluster_run_job(run, NULL);
+    if (chown(run->folder, NOBODY, NOBODY) ||
+        chown(cluster_run_path(run, "secret"), NOBODY, NOBODY) ||
+        system(textf("%s test -x %s", prefix, getenv("CAPSTAN"))))
+        skip_test("another user cannot reach the program");
+    cluster_run_describe(run, 1, 0, 1);
+    expect_owner(run, NOBODY, NULL);
+    expect_owner(run, 0, "secret");
 }
 
 static uint16_t port_of_task(const struct cluster_run *run, const char *type) {
