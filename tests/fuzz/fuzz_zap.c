@@ -10,7 +10,9 @@ enum { MOST_PARTS = 12, WORKERS = 2, KEY_OF_WORKER = 0xf0 };
 
 static const unsigned char secret[SECRET_FILE_BYTES] = {1, 2, 3};
 
-/* The public key of a worker as link_keys.h says it is derived. */
+static unsigned char workers[WORKERS][LINK_KEY_BYTES]; /* public keys */
+
+/* As link_keys.h says that they are derived. */
 static void derive_worker(unsigned char public[LINK_KEY_BYTES],
                           unsigned char digit) {
     unsigned char seed[LINK_KEY_BYTES], private[LINK_KEY_BYTES];
@@ -31,10 +33,13 @@ static const struct link_keys *admitting_keys(void) {
         .client = {"chief", 0},
         .servers = {{"chief", 0}}};
     struct failure why;
-    if (!keys)
-        fuzz_require(sodium_init() >= 0 &&
-                         !link_keys_open(&keys, secret, &settings, &why),
-                     "there are keys");
+    if (keys)
+        return keys;
+    fuzz_require(sodium_init() >= 0 &&
+                     !link_keys_open(&keys, secret, &settings, &why),
+                 "there are keys");
+    for (unsigned char w = 0; w < WORKERS; w++)
+        derive_worker(workers[w], (unsigned char)('0' + w));
     return keys;
 }
 
@@ -42,8 +47,7 @@ static bool is_text(const struct zap_part *part, const char *text) {
     return part->size == strlen(text) && !memcmp(part->data, text, part->size);
 }
 
-static bool is_admissible(const struct zap_part *parts, size_t count,
-                          unsigned char (*workers)[LINK_KEY_BYTES]) {
+static bool is_admissible(const struct zap_part *parts, size_t count) {
     const struct zap_part *key = &parts[ZAP_KEY];
     bool is_worker = false;
     for (unsigned w = 0; w < WORKERS && key->size == LINK_KEY_BYTES; w++)
@@ -58,11 +62,8 @@ static bool is_admissible(const struct zap_part *parts, size_t count,
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     const struct link_keys *keys = admitting_keys();
     struct zap_part parts[MOST_PARTS] = {{0}};
-    unsigned char workers[WORKERS][LINK_KEY_BYTES];
     struct link_party user = {0};
     size_t count = 0;
-    for (unsigned char w = 0; w < WORKERS; w++)
-        derive_worker(workers[w], (unsigned char)('0' + w));
     for (size_t at = 0; at < size && count < MOST_PARTS; count++) {
         size_t length = bytes[at++];
         if (length >= KEY_OF_WORKER) {
@@ -75,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         at += length;
     }
     bool admits = zap_handler_admits(keys, parts, count, &user);
-    fuzz_require(admits == is_admissible(parts, count, workers),
+    fuzz_require(admits == is_admissible(parts, count),
                  "the keys of workers are admitted, and no others");
     fuzz_require(
         !admits ||
