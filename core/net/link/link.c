@@ -1043,8 +1043,10 @@ static bool view_shm(struct link *link, struct link_frame *frame) {
 /* ZAP names each peer that it admits, and libzmq what it has named with each of
  * its messages. One from this process has no address. */
 static bool has_named_sender(const struct link *link, zmq_msg_t *part) {
-    return !link->keys || link->kind == LINK_CLIENT ||
-           zmq_msg_gets(part, "User-Id") || !zmq_msg_gets(part, "Peer-Address");
+    if (!link->keys || link->kind == LINK_CLIENT)
+        return true;
+    const char *user = zmq_msg_gets(part, "User-Id");
+    return (user && *user) || !zmq_msg_gets(part, "Peer-Address");
 }
 
 static bool view_tcp(struct link *link, struct link_frame *frame) {

@@ -119,6 +119,16 @@ TEST(an_abort_before_the_rendezvous_counts) {
     collective_fixture_close(&fixture);
 }
 
+/* As NCCL; Gloo's connections prove themselves. */
+TEST(with_a_secret_no_backend_without_proofs_is_used) {
+    static const unsigned char key[32] = {1};
+    struct member member = {.settings = {.size = 2, .proof = key}};
+    group_open(&member.ranks, &collective_fixture_ops, 0, 2);
+    sum_and_spread(&member);
+    assert_fails(member.status, &member.why, FAILURE_COLLECTIVE_UNUSABLE);
+    group_close(&member.ranks);
+}
+
 TEST(a_single_rank_needs_no_backend) {
     struct member one = {.settings = {.size = 1}, .data = {1, 2}};
     group_open(&one.ranks, NULL, 0, 1);

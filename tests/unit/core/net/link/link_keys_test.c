@@ -13,6 +13,7 @@
 #include "tests/lib/process_memory.h"
 #include "tests/lib/test.h"
 
+#include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -739,6 +740,56 @@ TEST(clients_of_the_same_secret_get_through_amid_bad_peers) {
     }
     atomic_store(&bad_peers.ended, true);
     pthread_join(thread, NULL);
+    link_keys_close(&keys);
+}
+
+/* What libzmq's zmq_send is for this process: with ADMITS_ALL nobody's key is
+ * refused, as where libzmq asks no handler, or hears another answer. */
+static atomic_bool admits_all;
+
+typedef int send_call(void *socket, const void *bytes, size_t size, int flags);
+
+int zmq_send(void *socket, const void *bytes, size_t size, int flags) {
+    static _Atomic(send_call *) own;
+    send_call *real = atomic_load(&own);
+    if (!real) {
+        *(void **)&real = dlsym(RTLD_NEXT, "zmq_send");
+        atomic_store(&own, real);
+    }
+    bool refuses = size == 3 && !memcmp(bytes, "400", size);
+    return real(socket, atomic_load(&admits_all) && refuses ? "200" : bytes,
+                size, flags);
+}
+
+TEST(a_libzmq_that_admits_everybody_is_not_used) {
+    struct zap_handler *handler;
+    void *zmq = zmq_ctx_new();
+    atomic_store(&admits_all, true);
+    enum status status =
+        zap_handler_open(&handler, zmq, guarded->keys, chief, &failure);
+    atomic_store(&admits_all, false);
+    assert_fails(status, &failure, FAILURE_SYSTEM_REFUSED);
+    assert_null(handler);
+    zmq_ctx_term(zmq);
+}
+
+TEST(a_message_of_who_was_admitted_without_a_name_is_dropped) {
+    struct link_keys *keys = derive_keys(0, (struct link_party){"guest", 0});
+    struct link_frame frame;
+    int64_t since, deadline = time_now() + DEADLINE;
+    char text[256] = "";
+    atomic_store(&admits_all, true);
+    connect_with(guarded, keys, chief);
+    while (!strstr(text, "is the secret file the same")) {
+        assert_true(time_now() < deadline);
+        assert_false(gets_through(guarded, &frame, 10 * TIME_MS));
+        while (link_bad_peer(guarded->server, text, sizeof text) &&
+               !strstr(text, "is the secret file the same"))
+            ;
+    }
+    assert_int_equal(link_answer(guarded->client, &since), LINK_ANSWER_LINK);
+    atomic_store(&admits_all, false);
+    link_close(&guarded->client);
     link_keys_close(&keys);
 }
 
