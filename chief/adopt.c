@@ -395,6 +395,8 @@ static enum status adopt_run(struct run *run, int64_t now,
     if (status)
         return status;
     take_progress(run, now);
+    for (uint32_t p = run->roster.num_ranks; p < run->roster.count; p++)
+        rewind_take_copy(run, run->adopt->answers[p].control->join);
     status = checkpoint_policy_take_over(run, find_heard(run).least, why);
     return status ? status : check_checkpoints(run, why);
 }

@@ -14,6 +14,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* A member that lives has joined again by then. */
@@ -236,6 +237,30 @@ void rewind_take_past(struct run *run, const Capstan__Join *join) {
         larger(lineage->furthest, larger(past->step, past->furthest));
     if (!lineage->lost_at || lost_at < lineage->lost_at)
         lineage->lost_at = lost_at;
+    rewind_take_copy(run, join);
+}
+
+/* Which trainers of a caller's model keep something with it only the chief
+ * before has known. */
+void rewind_take_copy(struct run *run, const Capstan__Join *join) {
+    static const bool kept[REWIND_MAX_TRAINERS];
+    const struct rewind_lineage *lineage = run->lineage;
+    struct manifest newest;
+    struct failure why;
+    if (!*join->copy_manifest || run->job->model.type == JOB_EXTERNAL)
+        return;
+    if (manifest_parse(&newest, join->copy_manifest, &why)) {
+        log_warning(run->log, "copy_lost",
+                    "the copy in memory of which ps %u tells: %s", join->index,
+                    why.text);
+        return;
+    }
+    bool is_newer =
+        newest.lineage == lineage->id && newest.step > lineage->copy.step;
+    char *manifest = is_newer ? strdup(join->copy_manifest) : NULL;
+    if (manifest)
+        rewind_keep_copy(run, newest.step, manifest, kept);
+    manifest_clear(&newest);
 }
 
 /* Members know of a checkpoint that is not in this chief's directory, which may

@@ -29,7 +29,7 @@ struct rewind_counts {
 /* The newest copy in memory (chief/snapshot/buddies.h). */
 struct rewind_copy {
     uint64_t step;
-    char *manifest; /* owned; NULL: there is none */
+    char *manifest;                 /* owned; NULL: there is none */
     bool kept[REWIND_MAX_TRAINERS]; /* ranks that keep something with it */
     struct rewind_counts counts[REWIND_MAX_TRAINERS];
 };
@@ -90,6 +90,10 @@ bool rewind_accepts(const struct run *run, const Capstan__Join *join,
 /* The sender of JOIN, which is accepted, is a member now: before its plan RUN
  * becomes one that goes on for that member's last. */
 void rewind_take_past(struct run *run, const Capstan__Join *join);
+
+/* The sender of JOIN, a ps of the run whose place RUN has, may tell of a copy
+ * in memory: the newest is RUN's. */
+void rewind_take_copy(struct run *run, const Capstan__Join *join);
 
 /* The plan of RUN is to start from what was restored. STATUS_RETRY: members
  * await another run's checkpoint. */

@@ -148,6 +148,8 @@ enum status buddy_open(struct ps *ps, struct failure *why) {
     uint64_t start = plan->run_schedule.start;
     if (copies)
         copies_begin(copies, plan->num_buddies ? start : 0);
+    if (copies && plan->num_buddies)
+        copies_describe(copies, start, plan->restore_manifest);
     if (own >= plan->num_buddies ||
         (copies && copies_find(copies, start, own, NULL)))
         return STATUS_OK;
@@ -192,11 +194,16 @@ void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
     if (!copies)
         return;
     copies_order(copies, order->step, order->complete);
-    if (order->step &&
-        !copies_find(copies, order->step, ps->member->index, NULL))
-        snapshot_agent_slow_down(ps->snapshot_agent); /* newer ones came */
+    if (*order->manifest)
+        copies_describe(copies, order->complete, order->manifest);
     if (!order->step || order->ps >= ps->plan->num_ps)
         return;
+    if (!copies_find(copies, order->step, ps->member->index, NULL)) {
+        snapshot_agent_slow_down(ps->snapshot_agent);
+        report_fetched(ps, order->step,
+                       "newer copies have the place of its own part");
+        return;
+    }
     if (copies_find(copies, order->step, order->ps, NULL)) {
         report_fetched(ps, order->step, "");
         return;

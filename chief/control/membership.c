@@ -266,8 +266,8 @@ static void take_copies(struct membership_copies *held,
     }
 }
 
-static bool has_copy(const struct membership_copies *held, uint64_t step,
-                     uint32_t part) {
+bool membership_has_copy(const struct membership_copies *held, uint64_t step,
+                         uint32_t part) {
     for (uint32_t i = 0; i < held->count; i++)
         if (held->list[i].step == step && held->list[i].part == part)
             return true;
@@ -277,16 +277,17 @@ static bool has_copy(const struct membership_copies *held, uint64_t step,
 uint32_t membership_find_copy(const struct run *run, uint64_t step,
                               uint32_t part) {
     uint32_t ps = 0;
-    if (has_copy(&run->ps[part].held, step, part))
+    if (membership_has_copy(&run->ps[part].held, step, part))
         return part;
-    while (ps < run->roster.num_ps && !has_copy(&run->ps[ps].held, step, part))
+    while (ps < run->roster.num_ps &&
+           !membership_has_copy(&run->ps[ps].held, step, part))
         ps++;
     return ps < run->roster.num_ps ? ps : UINT32_MAX;
 }
 
 bool membership_has_kept(const struct run *run, uint64_t step, uint32_t rank) {
     return run->roster.slots[rank].state == ROSTER_HELD &&
-           has_copy(&run->trainers[rank].held, step, rank);
+           membership_has_copy(&run->trainers[rank].held, step, rank);
 }
 
 /* Records how much memory the joiner may still take. */

@@ -39,6 +39,9 @@ struct membership_copies {
     } list[COPIES_MOST];
 };
 
+bool membership_has_copy(const struct membership_copies *held, uint64_t step,
+                         uint32_t part);
+
 /* The ps that has the copy in memory of STEP of the part of ps PART: that one
  * if it can. UINT32_MAX: none has. */
 uint32_t membership_find_copy(const struct run *run, uint64_t step,

@@ -4,10 +4,13 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_commit.h"
+#include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +36,7 @@ enum status buddies_check(const struct run *run, struct failure *why) {
 
 static void clear_set(struct buddies_set *set) {
     free(set->snapshot.files);
+    free(set->parts);
     free(set->kept);
     *set = (struct buddies_set){0};
 }
@@ -41,6 +45,92 @@ void buddies_close(struct run *run) {
     for (int i = 0; i < BUDDIES_SETS; i++)
         clear_set(&run->buddies.sets[i]);
     run->buddies.ordered = 0;
+}
+
+struct buddies_set *buddies_find(struct run_buddies *buddies, uint64_t step) {
+    assert(step);
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (buddies->sets[i].step == step)
+            return &buddies->sets[i];
+    return NULL;
+}
+
+/* NULL: all are newer than STEP. */
+static struct buddies_set *find_set_place(struct run_buddies *buddies,
+                                          uint64_t step) {
+    struct buddies_set *place = NULL;
+    for (int i = 0; i < BUDDIES_SETS; i++) {
+        struct buddies_set *set = &buddies->sets[i];
+        if (!set->step)
+            return set;
+        if (set->step != buddies->ordered && set->step < step &&
+            (!place || set->step < place->step))
+            place = set;
+    }
+    return place;
+}
+
+struct buddies_set *buddies_begin(struct run_buddies *buddies, uint64_t step,
+                                  uint32_t num_ps, uint32_t num_ranks,
+                                  int64_t now) {
+    struct buddies_set *place = find_set_place(buddies, step);
+    struct buddies_part *parts = calloc(num_ps, sizeof *parts);
+    bool *kept = calloc(num_ranks, sizeof *kept);
+    if (!place || !parts || !kept) {
+        free(parts);
+        free(kept);
+        return NULL;
+    }
+    clear_set(place);
+    *place = (struct buddies_set){.step = step,
+                                  .since = now,
+                                  .num_ps = num_ps,
+                                  .parts = parts,
+                                  .kept = kept};
+    return place;
+}
+
+static bool is_written(const struct buddies_set *set) {
+    for (uint32_t i = 0; i < set->num_ps; i++)
+        if (!set->parts[i].written)
+            return false;
+    return true;
+}
+
+bool buddies_is_on_two(const struct buddies_set *set) {
+    for (uint32_t i = 0; i < set->num_ps; i++)
+        if (!set->parts[i].fetched)
+            return false;
+    return true;
+}
+
+struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now) {
+    struct buddies_set *newest = NULL;
+    for (int i = 0; i < BUDDIES_SETS && !buddies->ordered; i++) {
+        struct buddies_set *set = &buddies->sets[i];
+        if (set->step && is_written(set) &&
+            (!newest || set->step > newest->step))
+            newest = set;
+    }
+    if (!newest)
+        return NULL;
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (buddies->sets[i].step < newest->step)
+            clear_set(&buddies->sets[i]);
+    buddies->ordered = newest->step;
+    newest->since = now;
+    return newest;
+}
+
+void buddies_forget(struct run_buddies *buddies, struct buddies_set *set) {
+    if (buddies->ordered == set->step)
+        buddies->ordered = 0;
+    clear_set(set);
+}
+
+bool buddies_are_chosen(uint64_t copy, uint32_t in_vain, bool has_saved,
+                        uint64_t saved) {
+    return !has_saved || (saved < copy && in_vain < TRIES);
 }
 
 /* Are the blocks of MANIFEST where the plan has them? Partitions follow from
@@ -98,26 +188,37 @@ static bool is_whole(const struct run *run, const struct manifest *manifest) {
            is_kept_whole(run, manifest->step);
 }
 
+/* A chief that returns has it from members, who keep the texts of others. */
+static bool is_of_job(const struct run *run, const struct manifest *manifest) {
+    struct failure why;
+    if (!run->job->checkpoint.dir ||
+        !checkpoint_policy_check(run, manifest, &why))
+        return true;
+    log_warning(run->log, "copy_lost",
+                "the copy in memory of step %" PRIu64 " is of no use: %s",
+                manifest->step, why.text);
+    return false;
+}
+
 enum status buddies_find_start(struct run *run, struct failure *why) {
     struct rewind_copy *copy = run->lineage ? &run->lineage->copy : NULL;
     struct manifest manifest;
     if (!copy || !copy->manifest)
         return STATUS_OK;
-    bool fails = run->lineage->in_vain >= TRIES && run->plan.has_restored;
-    if (fails)
-        log_warning(run->log, "copy_lost",
-                    "the run has gone back to the copy in memory of step "
-                    "%" PRIu64 " %d times without coming further",
-                    copy->step, TRIES);
-    if (fails ||
-        (run->plan.has_restored && run->plan.restored.step >= copy->step)) {
+    if (!buddies_are_chosen(copy->step, run->lineage->in_vain,
+                            run->plan.has_restored, run->plan.restored.step)) {
+        if (run->plan.restored.step < copy->step)
+            log_warning(run->log, "copy_lost",
+                        "the run has gone back to the copy in memory of step "
+                        "%" PRIu64 " %d times without coming further",
+                        copy->step, TRIES);
         forget_copy(copy);
         return STATUS_OK;
     }
     enum status status = manifest_parse(&manifest, copy->manifest, why);
     if (status)
         return status_context(why, "the copy in memory");
-    if (!is_whole(run, &manifest)) {
+    if (!is_whole(run, &manifest) || !is_of_job(run, &manifest)) {
         manifest_clear(&manifest);
         forget_copy(copy);
         if (run->job->model.type == JOB_EXTERNAL && !run->plan.has_restored)
@@ -168,15 +269,11 @@ static void send_order(struct run *run, uint32_t ps,
                         &control);
 }
 
-/* Each ps is to fetch the part of another one. Older sets are of no use. */
-static void order(struct run *run, struct buddies_set *set) {
-    uint32_t count = run->plan.num_holders, d = distance(run);
-    for (int i = 0; i < BUDDIES_SETS; i++)
-        if (run->buddies.sets[i].step < set->step)
-            clear_set(&run->buddies.sets[i]);
-    run->buddies.ordered = set->step;
-    run->buddies.ordered_at = time_now();
-    for (uint32_t i = 0; i < count; i++) {
+/* Each ps is to fetch the part of another one. */
+static void order_next(struct run *run) {
+    const struct buddies_set *set = buddies_order(&run->buddies, time_now());
+    uint32_t count = run->plan.num_holders, d = set ? distance(run) : 0;
+    for (uint32_t i = 0; set && i < count; i++) {
         uint32_t part = (i + count - d) % count;
         const struct shard_info *file = &set->snapshot.files[part];
         Capstan__BuddyOrder message = CAPSTAN__BUDDY_ORDER__INIT;
@@ -189,59 +286,32 @@ static void order(struct run *run, struct buddies_set *set) {
     }
 }
 
-/* The newest set that all ps have written. */
-static void order_next(struct run *run) {
-    struct buddies_set *newest = NULL;
-    run->buddies.ordered = 0;
-    for (int i = 0; i < BUDDIES_SETS; i++) {
-        struct buddies_set *set = &run->buddies.sets[i];
-        if (set->step && set->written == run->plan.num_holders &&
-            (!newest || set->step > newest->step))
-            newest = set;
-    }
-    if (newest)
-        order(run, newest);
-}
-
-static struct buddies_set *find_set(struct run *run, uint64_t step) {
-    for (int i = 0; i < BUDDIES_SETS; i++)
-        if (run->buddies.sets[i].step == step)
-            return &run->buddies.sets[i];
-    return NULL;
-}
-
-/* In the place of none, or of the oldest that is not ordered. NULL: STEP is
- * older than all, or there is no memory. */
 static struct buddies_set *begin_set(struct run *run, uint64_t step) {
-    struct buddies_set *place = NULL;
     uint32_t holders = run->plan.num_holders;
     size_t bytes =
         holders * sizeof(struct shard_info) +
         run->plan.layout->num_tables * sizeof(struct shard_rows_count);
-    for (int i = 0; i < BUDDIES_SETS; i++) {
-        struct buddies_set *set = &run->buddies.sets[i];
-        if (set->step != run->buddies.ordered &&
-            (!place || set->step < place->step))
-            place = set;
-        if (!set->step)
-            place = set;
-    }
     struct shard_info *files = calloc(1, bytes);
-    bool *kept = calloc(run->roster.num_ranks, sizeof *kept);
-    if (!place || place->step > step || !files || !kept) {
+    struct buddies_set *set =
+        files ? buddies_begin(&run->buddies, step, holders,
+                              run->roster.num_ranks, time_now())
+              : NULL;
+    if (!set) {
         free(files);
-        free(kept);
         return NULL;
     }
-    clear_set(place);
-    place->step = step;
-    place->kept = kept;
-    place->snapshot = (struct run_snapshot){
+    set->snapshot = (struct run_snapshot){
         .id = step,
         .step = step,
         .files = files,
         .counts = (struct shard_rows_count *)(files + holders)};
-    return place;
+    return set;
+}
+
+/* That of STEP, which may begin. NULL: it is of no use. */
+static struct buddies_set *set_of(struct run *run, uint64_t step) {
+    struct buddies_set *set = buddies_find(&run->buddies, step);
+    return set ? set : begin_set(run, step);
 }
 
 /* One that newer ones have overtaken is no loss. */
@@ -257,11 +327,17 @@ static void warn_of(struct run *run, uint64_t step, const char *problem) {
 
 static void give_set_up(struct run *run, struct buddies_set *set,
                         const char *problem) {
-    bool was_ordered = run->buddies.ordered == set->step;
     warn_of(run, set->step, problem);
-    clear_set(set);
-    if (was_ordered)
-        order_next(run);
+    buddies_forget(&run->buddies, set);
+    order_next(run);
+}
+
+static void give_up_by(struct run *run, struct buddies_set *set,
+                       const struct roster_slot *slot, const char *error) {
+    char name[64], problem[600];
+    roster_name(slot, name, sizeof name);
+    snprintf(problem, sizeof problem, "%s: %s", name, error);
+    give_set_up(run, set, problem);
 }
 
 static void tell_complete(struct run *run) {
@@ -270,8 +346,9 @@ static void tell_complete(struct run *run) {
     order.complete = run->lineage->copy.step;
     control.body_case = CAPSTAN__CONTROL__BODY_BUDDY_ORDER;
     control.buddy_order = &order;
-    run_send_to_holders(run, &control);
     kept_states_send(run, &control);
+    order.manifest = run->lineage->copy.manifest;
+    run_send_to_holders(run, &control);
 }
 
 /* One that is on all ps already was restored, with its counts. The manifest is
@@ -286,7 +363,7 @@ static void end_copy(struct run *run, struct buddies_set *set) {
         }
         rewind_keep_copy(run, step, manifest, set->kept);
     }
-    clear_set(set);
+    buddies_forget(&run->buddies, set);
     run->buddies.is_warned = false;
     run->buddies.complete = step;
     run->buddies.complete_at = time_now();
@@ -297,19 +374,24 @@ static void end_copy(struct run *run, struct buddies_set *set) {
     order_next(run);
 }
 
+/* Has RANK, if it takes part in the step, in memory what it keeps with it? */
+static bool is_kept_by(const struct run *run, const struct buddies_set *set,
+                       uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    return !trainer->keeps || run->roster.slots[rank].state != ROSTER_HELD ||
+           !trainer->from || trainer->from > set->step ||
+           trainer->ended_early || set->kept[rank];
+}
+
 /* Has each trainer that takes part in the step in memory what it keeps? Those
  * that have gone back to it have. */
 static bool is_kept_by_all(const struct run *run,
                            const struct buddies_set *set) {
     if (set->step == run->lineage->copy.step)
         return true;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        if (trainer->keeps && run->roster.slots[r].state == ROSTER_HELD &&
-            trainer->from && trainer->from <= set->step &&
-            !trainer->ended_early && !set->kept[r])
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!is_kept_by(run, set, r))
             return false;
-    }
     return set->has_lead || !run->checkpoints.kept.needs_lead;
 }
 
@@ -318,11 +400,11 @@ void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
     if (!run->plan.schedule.buddy_steps || run->phase != RUN_TRAINING ||
         kept->step <= run->lineage->copy.step)
         return;
-    struct buddies_set *set = find_set(run, kept->step);
-    if (!set && !(set = begin_set(run, kept->step)))
+    struct buddies_set *set = set_of(run, kept->step);
+    if (!set)
         return;
     if (*kept->error) {
-        give_set_up(run, set, kept->error);
+        give_up_by(run, set, slot, kept->error);
         return;
     }
     set->kept[slot->rank] = true;
@@ -331,13 +413,11 @@ void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
 
 static void take_written(struct run *run, const struct roster_slot *slot,
                          const Capstan__SnapshotReport *part, uint64_t step) {
-    struct buddies_set *set = find_set(run, step);
-    if (!set && !(set = begin_set(run, step)))
-        return;
-    if (set->written == run->plan.num_holders)
+    struct buddies_set *set = set_of(run, step);
+    if (!set || set->parts[slot->index].written)
         return; /* with staleness: it was taken twice */
     if (part->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN) {
-        give_set_up(run, set, part->error);
+        give_up_by(run, set, slot, part->error);
         return;
     }
     snapshot_coordinator_record_file(run, &set->snapshot, slot, part);
@@ -345,8 +425,8 @@ static void take_written(struct run *run, const struct roster_slot *slot,
         give_set_up(run, set, set->snapshot.problem);
         return;
     }
-    if (++set->written == run->plan.num_holders && !run->buddies.ordered)
-        order(run, set);
+    set->parts[slot->index].written = true;
+    order_next(run);
 }
 
 void buddies_receive(struct run *run, const struct roster_slot *slot,
@@ -359,13 +439,13 @@ void buddies_receive(struct run *run, const struct roster_slot *slot,
             take_written(run, slot, report->part, report->step);
         return;
     }
-    struct buddies_set *set = find_set(run, report->step);
+    struct buddies_set *set = buddies_find(&run->buddies, report->step);
     if (!set || report->step != run->buddies.ordered)
         return;
     if (*report->error)
-        give_set_up(run, set, report->error);
+        give_up_by(run, set, slot, report->error);
     else
-        set->fetched++;
+        set->parts[slot->index].fetched = true;
 }
 
 /* With staleness, where the ps count no rounds. */
@@ -401,36 +481,69 @@ static void begin_copies(struct run *run) {
         return;
     memcpy(set->snapshot.files, manifest->files,
            manifest->num_files * sizeof *manifest->files);
-    set->written = run->plan.num_holders;
-    order(run, set);
+    for (uint32_t i = 0; i < set->num_ps; i++)
+        set->parts[i].written = true;
+    order_next(run);
+}
+
+/* The first member without which SET is not whole; NULL: a trainer that has
+ * what is alike on all ranks. */
+static const struct roster_slot *find_lacking(struct run *run,
+                                              const struct buddies_set *set) {
+    bool ordered = set->step == run->buddies.ordered;
+    for (uint32_t i = 0; i < set->num_ps; i++)
+        if (!set->parts[i].written || (ordered && !set->parts[i].fetched))
+            return roster_ps(&run->roster, i);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!is_kept_by(run, set, r))
+            return &run->roster.slots[r];
+    return NULL;
+}
+
+/* Ps give a fetch up by themselves; a trainer may take long for a step. */
+static void end_late_sets(struct run *run, int64_t now) {
+    const struct job_timeouts *timeouts = &run->job->timeouts;
+    double limit = timeouts->step + timeouts->peer;
+    char name[64] = "the trainer that has what is alike on all ranks",
+         problem[256];
+    for (int i = 0; i < BUDDIES_SETS; i++) {
+        struct buddies_set *set = &run->buddies.sets[i];
+        if (!set->step || now - set->since <= time_from_seconds(limit))
+            continue;
+        const struct roster_slot *slot = find_lacking(run, set);
+        if (!slot && set->step != run->buddies.ordered)
+            continue; /* it waits for the one that is ordered */
+        if (slot)
+            roster_name(slot, name, sizeof name);
+        snprintf(problem, sizeof problem,
+                 "%s has not told within %g s (timeouts.step and "
+                 "timeouts.peer) that it has its part",
+                 name, limit);
+        give_set_up(run, set, problem);
+    }
 }
 
 /* Waits for the metrics of all steps before it, as a checkpoint does, for at
- * most a second. Ps give a fetch up by themselves; a trainer may take long for
- * a step. */
-static void check_ordered(struct run *run,
+ * most a second. */
+static void check_ordered(struct run *run, int64_t now,
                           bool (*write_metrics)(struct run *, uint64_t)) {
-    const struct job_timeouts *timeouts = &run->job->timeouts;
-    struct buddies_set *set = find_set(run, run->buddies.ordered);
-    int64_t now = time_now();
-    if (!run->buddies.ordered || !set)
+    struct buddies_set *set =
+        run->buddies.ordered ? buddies_find(&run->buddies, run->buddies.ordered)
+                             : NULL;
+    if (!set || !buddies_is_on_two(set) || !is_kept_by_all(run, set))
         return;
-    if (set->fetched == run->plan.num_holders && is_kept_by_all(run, set)) {
-        set->whole_at = set->whole_at ? set->whole_at : now;
-        if (write_metrics(run, set->step) || now - set->whole_at > TIME_S)
-            end_copy(run, set);
-    } else if (now - run->buddies.ordered_at >
-               time_from_seconds(timeouts->step + timeouts->peer))
-        give_set_up(run, set,
-                    "a ps or a trainer has not told within timeouts.step and "
-                    "timeouts.peer that it has its part");
+    set->whole_at = set->whole_at ? set->whole_at : now;
+    if (write_metrics(run, set->step) || now - set->whole_at > TIME_S)
+        end_copy(run, set);
 }
 
 void buddies_step(struct run *run,
                   bool (*write_metrics)(struct run *, uint64_t)) {
+    int64_t now = time_now();
     if (run->phase != RUN_TRAINING)
         return;
-    check_ordered(run, write_metrics);
+    check_ordered(run, now, write_metrics);
+    end_late_sets(run, now);
     if (!run->buddies.has_begun)
         begin_copies(run);
     if (is_copy_due(run))

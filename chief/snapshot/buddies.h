@@ -19,11 +19,19 @@ struct run;
 
 enum { BUDDIES_SETS = 4 };
 
+/* What a ps has told of a step. */
+struct buddies_part {
+    bool written; /* its own part is in its memory, */
+    bool fetched; /* and that of another ps */
+};
+
 /* The parts of one step, up to the complete copy. */
 struct buddies_set {
     uint64_t step; /* 0: none */
+    int64_t since; /* when it began, or was ordered */
     struct run_snapshot snapshot;
-    uint32_t written, fetched; /* by how many ps */
+    uint32_t num_ps;
+    struct buddies_part *parts; /* [num_ps] */
     bool *kept;    /* [num_ranks]: trainers that have what they keep with it */
     bool has_lead; /* one of them what is alike on all ranks */
     int64_t whole_at; /* all ps and trainers have their parts; 0: not yet */
@@ -31,14 +39,39 @@ struct buddies_set {
 
 struct run_buddies {
     struct buddies_set sets[BUDDIES_SETS];
-    uint64_t ordered; /* the step that ps fetch from each other; 0: none */
-    int64_t ordered_at;
+    uint64_t ordered;    /* the step that ps fetch from each other; 0: none */
     uint64_t every_seen; /* staleness: the last multiple that was due */
     uint64_t complete;   /* the newest step of this run; 0: none */
     bool has_begun;      /* training has */
     int64_t complete_at; /* when it was, or when training began */
     bool is_warned;      /* that there has been none for long */
 };
+
+/* Which step is copied is decided without a socket or a clock, also by the
+ * simulation. The set of STEP (not 0), or NULL. */
+struct buddies_set *buddies_find(struct run_buddies *buddies, uint64_t step);
+
+/* A set of STEP, without files, in place of none or of the oldest that is not
+ * ordered. NULL: STEP is older than all, or there is no memory. */
+struct buddies_set *buddies_begin(struct run_buddies *buddies, uint64_t step,
+                                  uint32_t num_ps, uint32_t num_ranks,
+                                  int64_t now);
+
+/* Has each ps told that it has another one's part of SET too? */
+bool buddies_is_on_two(const struct buddies_set *set);
+
+/* Where none is ordered, orders the newest set that all ps have written, which
+ * it returns, and forgets older ones. NULL: there is none. */
+struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now);
+
+/* SET is complete, or given up. */
+void buddies_forget(struct run_buddies *buddies, struct buddies_set *set);
+
+/* Does a run that has gone back IN_VAIN times without coming further start from
+ * its copy of step COPY? Else from its checkpoint of step SAVED, if it
+ * HAS_SAVED one. */
+bool buddies_are_chosen(uint64_t copy, uint32_t in_vain, bool has_saved,
+                        uint64_t saved);
 
 /* STATUS_CONFIG: the job wants copies in memory, and RUN cannot have them. */
 enum status buddies_check(const struct run *run,

@@ -301,8 +301,7 @@ static enum status check_features(const struct run *run,
         remedy);
 }
 
-/* Checks that the job matches the checkpoint. */
-static enum status check_compatible(const struct run *run,
+enum status checkpoint_policy_check(const struct run *run,
                                     const struct manifest *manifest,
                                     struct failure *why) {
     unsigned long long step = manifest->step;
@@ -420,7 +419,7 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     status = rewind_check_start(run, why);
     if (status || !found)
         return status;
-    status = check_compatible(run, &run->plan.restored, why);
+    status = checkpoint_policy_check(run, &run->plan.restored, why);
     if (status)
         return status;
     run->plan.layout->num_partitions =

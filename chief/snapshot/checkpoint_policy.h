@@ -50,10 +50,15 @@ void checkpoint_policy_close(struct run *run);
 /* Finds the checkpoint that the job's `resume` names and fills
  * run->plan.restored; the run's layout gets its number of partitions.
  * If there is a checkpoint that cannot be used, the run does not start afresh
- * but fails. Another model, table, optimizer or seed: STATUS_CONFIG, naming the
- * first difference. */
+ * but fails, as of checkpoint_policy_check. */
 enum status checkpoint_policy_find_start(struct run *run,
                                          struct failure *why) MUST_CHECK;
+
+/* Does the job match the checkpoint of MANIFEST? Another model, table,
+ * optimizer or seed: STATUS_CONFIG, naming the first difference. */
+enum status checkpoint_policy_check(const struct run *run,
+                                    const struct manifest *manifest,
+                                    struct failure *why) MUST_CHECK;
 
 /* RUN, which is adopted, was at STEP when it last had a chief: locks the
  * directory for it, and goes on from its newest checkpoint. */

@@ -2,6 +2,8 @@
 #include "core/store/copies.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void close_copy(struct copies *copies, uint32_t i) {
@@ -15,6 +17,8 @@ static void close_all(struct copies *copies) {
     while (copies->count)
         close_copy(copies, copies->count - 1);
     copies->complete = copies->ordered = 0;
+    free(copies->manifest);
+    copies->manifest = NULL;
 }
 
 void copies_begin(struct copies *copies, uint64_t start) {
@@ -22,7 +26,12 @@ void copies_begin(struct copies *copies, uint64_t start) {
     for (uint32_t i = copies->count; i-- > 0;)
         if (copies->list[i].step != start)
             close_copy(copies, i);
-    copies->complete = copies->ordered = 0;
+    copies->complete = start;
+    copies->ordered = 0;
+    if (copies->described != start) {
+        free(copies->manifest);
+        copies->manifest = NULL;
+    }
     pthread_mutex_unlock(&copies->mutex);
 }
 
@@ -108,6 +117,23 @@ void copies_order(struct copies *copies, uint64_t step, uint64_t complete) {
     if (step)
         copies->ordered = step;
     pthread_mutex_unlock(&copies->mutex);
+}
+
+void copies_describe(struct copies *copies, uint64_t step,
+                     const char *manifest) {
+    char *copied = strdup(manifest);
+    pthread_mutex_lock(&copies->mutex);
+    free(copies->manifest);
+    copies->manifest = copied;
+    copies->described = step;
+    pthread_mutex_unlock(&copies->mutex);
+}
+
+char *copies_manifest(struct copies *copies) {
+    pthread_mutex_lock(&copies->mutex);
+    char *copied = copies->manifest ? strdup(copies->manifest) : NULL;
+    pthread_mutex_unlock(&copies->mutex);
+    return copied;
 }
 
 void copies_close(struct copies *copies) {

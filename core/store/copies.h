@@ -28,8 +28,10 @@ struct copies {
     pthread_mutex_t mutex;         /* for what follows */
     struct copy list[COPIES_MOST]; /* by age */
     uint32_t count;
-    uint64_t complete; /* the newest step that all have; 0: none */
-    uint64_t ordered;  /* the one that ps fetch from each other; 0: none */
+    uint64_t complete;  /* the newest step that all have; 0: none */
+    uint64_t ordered;   /* the one that ps fetch from each other; 0: none */
+    char *manifest;     /* owned: of a complete step; NULL: there is none */
+    uint64_t described; /* that step */
 };
 
 /* A run goes on from its copy of step START (0: from none): closes all
@@ -55,6 +57,14 @@ uint32_t copies_list(struct copies *copies, struct copy list[COPIES_MOST]);
 /* Ps fetch STEP from each other (0: none), and all have COMPLETE: closes older
  * ones. */
 void copies_order(struct copies *copies, uint64_t step, uint64_t complete);
+
+/* Copies MANIFEST, that of STEP, which is complete. */
+void copies_describe(struct copies *copies, uint64_t step,
+                     const char *manifest);
+
+/* The manifest of the newest step that is complete, for the caller to free;
+ * NULL: none is, or there is no memory. */
+char *copies_manifest(struct copies *copies);
 
 /* Closes all. */
 void copies_close(struct copies *copies);

@@ -292,6 +292,20 @@ static size_t list_copies(struct copies *copies, Capstan__HeldCopy *list,
     return count;
 }
 
+/* A chief that returns knows of no copy in memory. The caller frees it; NULL:
+ * there is none, or JOIN would be too long with it. */
+static char *copy_manifest(const struct control_client *client,
+                           const Capstan__Join *join) {
+    char *manifest = (join->rejoin || join->past) && client->member->copies
+                         ? copies_manifest(client->member->copies)
+                         : NULL;
+    if (!manifest || capstan__join__get_packed_size(join) + strlen(manifest) <=
+                         MESSAGE_MAX_REJOIN)
+        return manifest;
+    free(manifest);
+    return NULL;
+}
+
 /* Without a number: repeated until a welcome arrives. */
 static bool control_client_send_join(struct control_client *control_client,
                                      int64_t now) {
@@ -335,10 +349,15 @@ static bool control_client_send_join(struct control_client *control_client,
         }
         join.rejoin = &again;
     }
+    char *manifest = copy_manifest(control_client, &join);
+    if (manifest)
+        join.copy_manifest = manifest;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
-    return control_client_send_unreliable(control_client, &control);
+    bool sent = control_client_send_unreliable(control_client, &control);
+    free(manifest);
+    return sent;
 }
 
 /* Before the join: the server of link INDEX is no chief that this process can

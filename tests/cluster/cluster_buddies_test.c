@@ -8,12 +8,15 @@
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CONFIG = 2 };
 enum { LONG = 4 * CLUSTER_RUN_DEADLINE, STEPS = 40 /* between two copies */ };
@@ -37,6 +40,11 @@ static uint64_t number_after(const char *line, const char *text) {
     const char *found = strstr(line, text);
     assert_non_null(found);
     return strtoull(found + strlen(text), NULL, 10);
+}
+
+static pid_t await_chief(struct cluster_process *local) {
+    const char *line = cluster_run_await_soon(local, "chief: host ");
+    return (pid_t)number_after(line, ", pid ");
 }
 
 /* Of the ps of LOCAL, the last of COUNT members to be started, which join in
@@ -119,8 +127,7 @@ TEST(the_chief_may_die_after_a_return_to_memory) {
     cluster_run_job(run, "{\"steps\": 20000, " REPLICAS "}");
     struct cluster_process *local =
         start(run, "killed", "2", "checkpoint.every_steps=2401");
-    const char *line = cluster_run_await_soon(local, "chief: host ");
-    pid_t chief = (pid_t)number_after(line, ", pid ");
+    pid_t chief = await_chief(local);
     await_ps(local, 4, pids);
     await_step(local, 3500);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
@@ -128,6 +135,88 @@ TEST(the_chief_may_die_after_a_return_to_memory) {
     await_step(local, 4200);
     assert_int_equal(kill(chief, SIGKILL), 0);
     cluster_run_await_soon(local, "nothing is computed again");
+    cluster_run_expect(local, 0, LONG);
+}
+
+/* Long before the next copy is due. */
+TEST(a_chief_that_has_adopted_the_run_knows_the_copies) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 30000, " REPLICAS "}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "strategy.buddy_steps=8000");
+    pid_t chief = await_chief(local);
+    await_ps(local, 4, pids);
+    await_step(local, 9000);
+    assert_int_equal(kill(chief, SIGKILL), 0);
+    cluster_run_await_soon(local, "nothing is computed again");
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes back to the copy of step ");
+    const char *line =
+        cluster_run_await_soon(local, "the run goes on after step ");
+    assert_int_equal(number_after(line, "goes on after step ") % 8000, 0);
+    assert_true(number_after(line, "goes on after step ") >= 8000);
+    cluster_run_expect(local, 0, LONG);
+}
+
+TEST(a_chief_and_a_ps_that_die_at_once_take_the_run_back_to_a_copy) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    cluster_run_expect(start(run, "whole", "2", "checkpoint.dir=a"), 0, LONG);
+    struct cluster_process *local =
+        start(run, "killed", "2", "checkpoint.dir=b");
+    pid_t chief = await_chief(local);
+    await_ps(local, 4, pids);
+    await_step(local, 1000);
+    assert_int_equal(kill(chief, SIGKILL) | kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "wait for its chief, which is gone");
+    const char *line =
+        cluster_run_await_soon(local, "the run goes on after step ");
+    assert_true(number_after(line, "goes on after step ") >= STEPS);
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* One byte of each part of another ps that the ps of PID has. */
+static void damage_copies(pid_t pid) {
+    DIR *dir = opendir(textf("/proc/%d/fd", (int)pid));
+    assert_non_null(dir);
+    const struct dirent *entry;
+    int damaged = 0;
+    while ((entry = readdir(dir))) {
+        char name[256] = "", path[300];
+        snprintf(path, sizeof path, "/proc/%d/fd/%.20s", (int)pid,
+                 entry->d_name);
+        if (readlink(path, name, sizeof name - 1) < 0 ||
+            !strstr(name, "memfd:capstan-copy"))
+            continue;
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        char byte;
+        assert_int_equal(pread(fd, &byte, 1, 5000), 1);
+        byte ^= 1;
+        assert_int_equal(pwrite(fd, &byte, 1, 5000), 1);
+        close(fd);
+        damaged++;
+    }
+    closedir(dir);
+    assert_true(damaged > 0);
+}
+
+TEST(a_damaged_copy_is_named_and_the_run_goes_back_to_the_disk) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 20000, \"checkpoint\": "
+                         "{\"every_steps\": 5000}, \"strategy\": "
+                         "{\"replicas\": 1, \"buddy_steps\": 8000}, "
+                         "\"steps_per_print\": 10}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "checkpoint.dir=a");
+    await_ps(local, 4, pids);
+    await_step(local, 8500);
+    damage_copies(pids[0]);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "copy of step 8000");
+    cluster_run_await_soon(local, "of the part of ps 1, from ps 0");
+    cluster_run_await(local, "3 times without coming further", LONG);
+    cluster_run_await_soon(local, "the run goes on after step 5000");
     cluster_run_expect(local, 0, LONG);
 }
 
