@@ -8,10 +8,13 @@
 #ifndef CAPSTAN_SIMULATED_H
 #define CAPSTAN_SIMULATED_H
 
+#include "chief/control/adoption.h"
 #include "chief/control/membership.h"
 #include "chief/control/roster.h"
+#include "chief/snapshot/buddies.h"
 #include "chief/snapshot/snapshot_round.h"
 #include "core/base/time.h"
+#include "core/store/copies.h"
 #include "core/tensor/layout.h"
 #include "core/tensor/philox.h"
 #include "proto/messages/channel.h"
@@ -35,7 +38,9 @@ enum {
     SIMULATED_CLOCKS = 128,
     SIMULATED_LIVES = 256,
     SIMULATED_SNAPSHOTS = 8,
-    SIMULATED_CUTS = 32,
+    SIMULATED_CUTS = 64,
+    SIMULATED_PARTS = 2048,
+    SIMULATED_RUNS = 1024 + SIMULATED_LIVES,
 };
 
 #define SIMULATED_REQUESTED (UINT64_C(1) << 63) /* ids of cuts not planned */
@@ -60,7 +65,11 @@ struct simulated_scenario {
     bool clip;
     bool overflows; /* some steps are void */
     uint64_t total, every_steps;
-    int64_t save_every; /* cuts asked for; 0: none */
+    bool rewinds;         /* members go back in place, with what they keep */
+    bool adopts;          /* and go on where they are if their chief dies */
+    uint64_t buddy_steps; /* between copies in memory; 0: none */
+    uint64_t delta_steps; /* between deltas; 0: none */
+    int64_t save_every;   /* cuts asked for; 0: none */
     uint32_t drop, duplicate, reorder, lose, pause, crash;
     int64_t delay;     /* longest of a message without faults */
     int64_t step_time; /* longest of a step */
@@ -90,6 +99,11 @@ enum simulated_kind {
     SIMULATED_CUT,
     SIMULATED_CUT_DONE,
     SIMULATED_CUT_END,
+    SIMULATED_COPY_REPORT,
+    SIMULATED_COPY_ORDER,
+    SIMULATED_RETAIN,
+    SIMULATED_REJOIN,
+    SIMULATED_ADOPTED,
     SIMULATED_SUMS,
     SIMULATED_NORM,
     SIMULATED_FINISHED,
@@ -111,8 +125,12 @@ struct simulated_data {
 
 struct simulated_control {
     uint64_t seq, ack; /* of the channel; 0: unnumbered */
-    uint64_t id, round, clock, number, step;
+    uint64_t id, round, clock, number, step, term;
+    uint64_t base, known_from; /* of a delta: its base, and since when the ps
+                                  knows what has changed */
     bool write, written, failed, ok;
+    bool back;   /* members leave their run to join the one that goes on */
+    bool memory; /* a plan that restores copies in memory */
     double norm;
     struct gate_slot slots[SIMULATED_RANKS];
     double sums[SIMULATED_UNITS];
@@ -136,6 +154,7 @@ struct simulated_peer {
 
 struct simulated_process {
     bool running, open, over; /* over: ended with 0 */
+    bool keeps;               /* between two runs: what is in its memory */
     uint64_t incarnation;
     int64_t paused_until, wakes, starts;
 };
@@ -143,7 +162,10 @@ struct simulated_process {
 /* A ps's or worker's membership. */
 struct simulated_member {
     bool joined;
-    uint64_t run;
+    bool trains;  /* in a run that a chief can adopt, */
+    bool rejoins; /* and tells another chief what it has */
+    uint64_t run, chief, term;
+    int64_t orphaned_at; /* since when it goes on without its chief; 0: not */
     int64_t opened, heard, join_sent, heartbeat_sent;
     struct channel channel;
 };
@@ -151,6 +173,7 @@ struct simulated_member {
 struct simulated_snapshot {
     uint64_t id, order; /* of its beginning */
     bool used, writing;
+    uint64_t base; /* of a delta; 0: it is full */
     uint32_t added;
     bool has[SIMULATED_UNITS];
     uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
@@ -167,10 +190,22 @@ struct simulated_contribution {
     uint64_t incarnation, clock, value;
 };
 
+/* A part of a copy in memory that is on its way to a ps. */
+struct simulated_fetch {
+    bool is_on, restores; /* the ps waits for it */
+    uint64_t step;
+    uint32_t part, from; /* ps */
+    int64_t since;
+};
+
 struct simulated_ps {
     struct simulated_member member;
+    struct simulated_fetch fetch;
     struct update_core *update_core;
     struct row_lookups *row_lookups;
+    bool has_plan;
+    uint64_t start, base, known_from;
+    struct ledger_entry kept;        /* for a planted fault */
     uint32_t count, num_partitions;  /* of my units, the last ones of which */
     uint32_t ids[SIMULATED_UNITS];   /* in the plan */
     uint32_t local[SIMULATED_UNITS]; /* of plan units here, or UINT32_MAX */
@@ -182,12 +217,15 @@ struct simulated_ps {
     struct simulated_reader lookups[SIMULATED_UNITS][SIMULATED_RANKS];
     struct simulated_peer peers[SIMULATED_RANKS];
     bool frozen;
+    uint64_t frozen_for, void_id;                          /* cuts */
+    struct simulated_control reports[SIMULATED_SNAPSHOTS]; /* of planned cuts */
+    uint32_t num_reports;
     double norm, sums[SIMULATED_UNITS];
     uint64_t norm_round;
     uint32_t num_summed;
     struct simulated_snapshot snapshots[SIMULATED_SNAPSHOTS];
     uint64_t asked_id, asked_round, skipped;
-    bool asked_write;
+    bool asked_write, asked_void;
     uint64_t begun;     /* snapshots */
     uint64_t late_rows; /* for a planted fault: rows still to be copied */
 };
@@ -205,7 +243,10 @@ struct simulated_worker {
     uint32_t rows;            /* partitions missing of the last one's lookup, */
     bool looks_up_early;      /* and it was early */
     uint64_t looked_up_after; /* requests before it, */
-    uint64_t ids[SIMULATED_UNITS]; /* which rows it wants */
+    uint64_t ids[SIMULATED_UNITS];  /* which rows it wants */
+    uint64_t kept[SIMULATED_UNITS]; /* for a planted fault: rows before it has
+                                       gone back */
+    bool has_kept;
     int64_t busy_until, blocked_since;
     uint16_t block_ps[SIMULATED_WINDOW];
     uint32_t block_bytes[SIMULATED_WINDOW];
@@ -235,6 +276,7 @@ struct simulated_cut {
     struct snapshot_round course;
     uint64_t id, step;
     bool save, joins, ordered, failed;
+    uint64_t bases[SIMULATED_PS], known_from[SIMULATED_PS];
     int64_t began;
     uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
 };
@@ -247,9 +289,32 @@ struct simulated_session {
     bool ready;
 };
 
+/* What the chief's process knows over its runs. */
+struct simulated_lineage {
+    uint64_t copy, run; /* the newest in memory, and the run that it is of */
+    uint64_t furthest;  /* step of all runs */
+    uint64_t base;      /* of deltas: the newest full checkpoint; 0: none */
+    uint32_t in_vain;   /* rewinds since one of them got further */
+};
+
+/* What members of a run without a chief have told. */
+struct simulated_adopt {
+    struct adoption core;
+    bool is_open, is_decided;
+    struct simulated_control answers[SIMULATED_PS + SIMULATED_RANKS];
+    struct simulated_peer peers[SIMULATED_PS + SIMULATED_RANKS];
+};
+
 struct simulated_chief {
     struct roster roster;
+    bool is_fresh; /* it goes on for no run of its own */
+    uint64_t term;
+    struct simulated_adopt adopt;
     bool open;
+    bool goes_back;
+    struct simulated_lineage lineage;
+    struct run_buddies buddies;
+    struct membership_copies held[SIMULATED_PS];
     enum simulated_phase phase;
     int64_t since, saved_at, no_trainer_since, interrupted;
     bool ok, last_cut, began, view_seen;
@@ -262,10 +327,19 @@ struct simulated_chief {
     uint32_t sums_received;
 };
 
-/* The newest complete checkpoint. */
+/* The newest complete checkpoint, or copy in memory. */
 struct simulated_disk {
     uint64_t step;
+    uint64_t base; /* the full checkpoint with which a delta is read */
     uint64_t values[SIMULATED_UNITS];
+};
+
+/* What a file in a ps's memory has. */
+struct simulated_part {
+    uint64_t run;
+    uint32_t count;
+    uint32_t ids[SIMULATED_UNITS];
+    uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
 };
 
 /* What really happened, as nobody in the cluster knows it. */
@@ -276,6 +350,7 @@ struct simulated_oracle {
     /* Of this run; in synchronous runs by version. */
     uint64_t values[SIMULATED_CLOCKS][SIMULATED_UNITS];
     uint64_t expected[SIMULATED_CLOCKS][SIMULATED_UNITS];
+    uint64_t runs[SIMULATED_CLOCKS]; /* in which a version was last computed */
     uint64_t taken[SIMULATED_UNITS][SIMULATED_RANKS]; /* highest clock */
     bool whole; /* no trainer was ever missing: bits are foreseeable */
 };
@@ -297,9 +372,18 @@ struct simulated {
     struct simulated_ps ps[SIMULATED_PS];
     struct simulated_worker workers[SIMULATED_RANKS];
     struct simulated_disk disk;
+    struct simulated_disk memory; /* step 0: there is none */
+    struct simulated_disk start;  /* of the present run: one of both */
+    struct copies copies[SIMULATED_PS];
+    uint64_t memories[SIMULATED_PS];   /* life in which they began, */
+    uint64_t planned_in[SIMULATED_PS]; /* that of the present run, */
+    uint64_t copied_in[SIMULATED_PS];  /* and that of the run of `memory` */
+    struct simulated_part parts[SIMULATED_PARTS];
+    uint32_t num_parts, memory_parts;   /* of `memory` */
+    uint32_t placed_as[SIMULATED_RUNS]; /* the run whose placement a run has */
     struct simulated_oracle truth;
     uint64_t lives, steps, hash;
-    uint32_t runs, deaths, joiners, cuts, late;
+    uint32_t runs, deaths, joiners, cuts, late, copied, returns, adoptions;
 };
 
 /* Processes: the chief, the ps, the workers. */
@@ -337,13 +421,13 @@ static inline bool simulated_is_partition(const struct simulated *s,
 
 /* The ps that has UNIT in RUN. Partitions lie in equal ranges, as
  * chief/plan/placement.c has them; each run has another number of ps for them,
- * as after a restore. */
+ * as after a restore, but that from memory. */
 static inline uint32_t simulated_place(const struct simulated *s, uint64_t run,
                                        uint32_t unit) {
     const struct simulated_scenario *scenario = &s->scenario;
     if (!simulated_is_partition(s, unit))
         return scenario->block_ps[unit];
-    uint32_t num_ps = 1 + (uint32_t)(run % scenario->num_ps);
+    uint32_t num_ps = 1 + s->placed_as[run] % scenario->num_ps;
     return (unit - scenario->num_blocks) * num_ps / scenario->num_partitions;
 }
 
@@ -363,8 +447,11 @@ void simulated_trace(const struct simulated *s, const char *format, ...)
 /* PROCESS ends: with 0 (OK), or for its supervisor to start again. */
 void simulated_end(struct simulated *s, uint32_t process, bool ok);
 
-/* The supervisor has started it: a new incarnation, with nothing but the disk.
- */
+/* PROCESS leaves its run and joins the next one with what it has in memory. */
+void simulated_go_back(struct simulated *s, uint32_t process);
+
+/* The supervisor has started it, or it goes back: a new incarnation, with
+ * nothing but the disk, or what it keeps. */
 void simulated_start(struct simulated *s, uint32_t process);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_chief.h"
 
+#include "tests/simulation/simulated_adopt.h"
 #include "tests/simulation/simulated_coordinator.h"
+#include "tests/simulation/simulated_copies.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
 #include "tests/simulation/simulated_oracle.h"
@@ -12,10 +14,21 @@
 static const int64_t TURN = TIME_S / 5;
 static const int64_t STOP_LIMIT = 5 * TIME_S;
 
-void simulated_chief_open(struct simulated *s) {
+void simulated_chief_open(struct simulated *s, bool keeps) {
+    static struct simulated_cut cuts[SIMULATED_CUTS];
     struct simulated_chief *chief = &s->chief;
+    struct simulated_lineage lineage = chief->lineage;
+    bool cuts_kept = keeps && simulated_has_fault(s, SIMULATION_CUTS_KEPT);
+    if (cuts_kept)
+        memcpy(cuts, chief->cuts, sizeof cuts);
     memset(chief, 0, sizeof *chief);
+    if (cuts_kept)
+        memcpy(chief->cuts, cuts, sizeof cuts);
+    if (keeps)
+        chief->lineage = lineage;
+    chief->is_fresh = !keeps && s->runs;
     chief->run = s->processes[0].incarnation + 1000;
+    s->placed_as[chief->run] = (uint32_t)chief->run;
     chief->open = roster_open(&chief->roster, false, s->scenario.num_ranks,
                               s->scenario.num_ps, SIMULATED_PEER_LIMIT);
     chief->since = chief->saved_at = s->now;
@@ -28,6 +41,8 @@ void simulated_chief_close(struct simulated *s) {
         channel_close(&chief->sessions[i].channel);
     if (chief->open)
         roster_close(&chief->roster);
+    simulated_copies_close(s);
+    simulated_adopt_close(s);
     chief->open = false;
 }
 
@@ -82,7 +97,8 @@ static void enter(struct simulated *s, enum simulated_phase phase) {
 }
 
 void simulated_chief_stop(struct simulated *s, bool ok, const char *text) {
-    struct simulated_control control_message = {.ok = ok};
+    struct simulated_control control_message = {.ok = ok,
+                                                .back = s->chief.goes_back};
     if (s->chief.phase >= SIMULATED_STOPPING)
         return;
     simulated_trace(s, "chief: stop: %s", text);
@@ -157,6 +173,8 @@ static void gone(struct simulated *s, struct roster_slot *slot) {
     roster_remove(slot);
     if (chief->phase >= SIMULATED_STOPPING || chief->phase == SIMULATED_JOINING)
         return;
+    chief->goes_back = s->scenario.rewinds && !chief->interrupted &&
+                       (ps || chief->phase == SIMULATED_READYING);
     if (ps || chief->phase == SIMULATED_READYING)
         simulated_chief_stop(s, false, "somebody is gone");
     else if (chief->phase == SIMULATED_TRAINING)
@@ -165,9 +183,28 @@ static void gone(struct simulated *s, struct roster_slot *slot) {
 
 static void refuse(struct simulated *s, const struct simulated_peer *from,
                    uint32_t process) {
-    struct simulated_message refusal = {.kind = SIMULATED_REFUSAL};
+    struct simulated_message refusal = {
+        .kind = SIMULATED_REFUSAL, .control_message = {.term = s->chief.term}};
     sign(s, &refusal);
     simulated_net_down(s, from, process, &refusal);
+}
+
+void simulated_chief_send_back(struct simulated *s,
+                               const struct simulated_peer *from, uint32_t i) {
+    struct simulated_message refusal = {
+        .kind = SIMULATED_REFUSAL,
+        .control_message = {.back = true, .term = s->chief.term}};
+    sign(s, &refusal);
+    simulated_net_down(s, from, process_of(s, i), &refusal);
+}
+
+void simulated_chief_lead_on(struct simulated *s,
+                             const struct simulated_control *adopted) {
+    enter(s, SIMULATED_TRAINING);
+    s->chief.saved_at = s->now;
+    for (uint32_t i = 0; i < s->chief.roster.count; i++)
+        simulated_chief_send(s, i, SIMULATED_ADOPTED, adopted);
+    simulated_chief_view(s);
 }
 
 static void join(struct simulated *s, const struct simulated_peer *from,
@@ -177,6 +214,8 @@ static void join(struct simulated *s, const struct simulated_peer *from,
     struct simulated_chief *chief = &s->chief;
     struct roster_slot *slot = &chief->roster.slots[i];
     struct roster_claim claim = {message->incarnation, 0, 0, "", "", 0};
+    if (chief->goes_back)
+        return; /* it asks again */
     if (chief->phase >= SIMULATED_FINISHING ||
         (slot->role == CLUSTER_PS && chief->phase > SIMULATED_JOINING &&
          slot->state != ROSTER_HELD)) {
@@ -192,6 +231,8 @@ static void join(struct simulated *s, const struct simulated_peer *from,
         return;
     if (slot->role != CLUSTER_PS)
         chief->trainers[i] = (struct simulated_trainer){0};
+    else
+        simulated_copies_joined(s, slot->index, &message->control_message);
     channel_close(&chief->sessions[i].channel);
     chief->sessions[i] = (struct simulated_session){.peer = *from};
     simulated_chief_send(s, i, SIMULATED_WELCOME, &nothing);
@@ -208,21 +249,25 @@ static bool all_ready(const struct simulated *s, uint32_t first,
 
 /* With staleness, clocks are shares of the step. */
 static uint64_t first_clock(const struct simulated *s) {
-    uint64_t start = s->disk.step;
+    uint64_t start = s->start.step;
     return (simulated_synchronous(s) ? start : start / s->scenario.num_ranks) +
            1;
 }
 
 /* All are here, the workers have declared: the plan. */
 static void plan(struct simulated *s) {
-    struct simulated_control control_message = {.step = s->disk.step};
-    s->run_schedule.start = s->chief.start = s->disk.step;
+    struct simulated_control control_message = {0};
+    simulated_copies_choose(s, &control_message);
+    control_message.step = s->run_schedule.start = s->chief.start =
+        s->start.step;
+    s->returns += control_message.memory;
     s->truth.whole = !s->scenario.backup_workers;
     s->runs++;
     simulated_oracle_begin(s);
     enter(s, SIMULATED_READYING);
-    memcpy(control_message.values, s->disk.values,
-           sizeof control_message.values);
+    if (!control_message.memory)
+        memcpy(control_message.values, s->start.values,
+               sizeof control_message.values);
     simulated_chief_send_ps(s, SIMULATED_PLAN, &control_message);
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
         s->chief.trainers[r].planned = true;
@@ -236,6 +281,7 @@ static void first_view(struct simulated *s) {
     }
     enter(s, SIMULATED_TRAINING);
     simulated_chief_view(s);
+    simulated_copies_begin(s);
 }
 
 /* With staleness a joiner starts at once, at the lowest live clock. */
@@ -317,6 +363,8 @@ static void take_ps(struct simulated *s, uint32_t p,
         simulated_coordinator_ps_answered(s, p, control_message);
     } else if (message->kind == SIMULATED_CUT_DONE) {
         simulated_coordinator_ps_done(s, p, control_message);
+    } else if (message->kind == SIMULATED_COPY_REPORT) {
+        simulated_copies_receive(s, p, control_message);
     } else if (message->kind == SIMULATED_SUMS) {
         take_sums(s, p, control_message);
     } else if (message->kind == SIMULATED_HEARTBEAT &&
@@ -342,6 +390,8 @@ void simulated_chief_receive(struct simulated *s,
     uint32_t i = slot_of(s, process);
     struct roster_slot *slot = &s->chief.roster.slots[i];
     struct simulated_session *box = &s->chief.sessions[i];
+    if (simulated_adopt_receive(s, from, i, message))
+        return;
     if (message->kind == SIMULATED_JOIN) {
         join(s, from, process, message);
         return;
@@ -351,8 +401,9 @@ void simulated_chief_receive(struct simulated *s,
         refuse(s, from, process);
         return;
     }
-    if (message->run != s->chief.run)
-        return;
+    if (message->run != s->chief.run ||
+        message->control_message.term != s->chief.term)
+        return; /* on a connection to the chief before */
     box->peer = *from;
     roster_mark_alive(slot, s->now);
     channel_acknowledge(&box->channel, message->control_message.ack);
@@ -442,11 +493,26 @@ static void end_interrupted(struct simulated *s) {
         simulated_chief_stop(s, false, "a signal");
 }
 
+/* As rewind_end. */
+static void go_back(struct simulated *s) {
+    struct simulated_lineage *lineage = &s->chief.lineage;
+    uint64_t reached = simulated_chief_step_reached(s);
+    bool further = reached > lineage->furthest;
+    lineage->in_vain = further ? 0 : lineage->in_vain + 1;
+    if (further)
+        lineage->furthest = reached;
+    simulated_go_back(s, 0);
+}
+
 static void stop(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     if (roster_count(&chief->roster, CLUSTER_ROLES, ROSTER_HELD) == 0 ||
-        s->now - chief->since > STOP_LIMIT)
-        simulated_end(s, 0, chief->ok);
+        s->now - chief->since > STOP_LIMIT) {
+        if (chief->goes_back)
+            go_back(s);
+        else
+            simulated_end(s, 0, chief->ok);
+    }
 }
 
 static void end_step(struct simulated *s) {
@@ -481,6 +547,7 @@ static void send_all(struct simulated *s) {
 void simulated_chief_step(struct simulated *s) {
     struct simulated_chief *chief = &s->chief;
     struct roster_slot *slot;
+    simulated_adopt_step(s);
     while ((slot = roster_find_expired(&chief->roster, s->now)))
         gone(s, slot);
     if (chief->phase == SIMULATED_JOINING &&
@@ -491,6 +558,7 @@ void simulated_chief_step(struct simulated *s) {
     if (chief->phase == SIMULATED_TRAINING && !chief->interrupted)
         watch(s);
     simulated_coordinator_check(s);
+    simulated_copies_check(s);
     end_step(s);
     send_all(s);
     if (s->processes[0].running)

@@ -8,7 +8,7 @@
 #include "tests/simulation/simulated.h"
 
 /* A new run, from what the disk holds. */
-void simulated_chief_open(struct simulated *s);
+void simulated_chief_open(struct simulated *s, bool keeps);
 
 /* Forgets all but the disk: it has ended, or was killed. */
 void simulated_chief_close(struct simulated *s);
@@ -39,5 +39,14 @@ void simulated_chief_stop(struct simulated *s, bool ok, const char *text);
 
 /* The step that the run is at, as far as the chief has heard. */
 uint64_t simulated_chief_step_reached(const struct simulated *s);
+
+/* Whoever asks by the connection FROM, for slot I, leaves its run and joins the
+ * one that goes on. */
+void simulated_chief_send_back(struct simulated *s,
+                               const struct simulated_peer *from, uint32_t i);
+
+/* The chief leads the run that it has taken over, and tells members of it. */
+void simulated_chief_lead_on(struct simulated *s,
+                             const struct simulated_control *adopted);
 
 #endif

@@ -126,12 +126,31 @@ static void end_if_over(struct simulated *s, struct simulated_cut *cut) {
     cut->course.stage = SNAPSHOT_ROUND_IDLE;
 }
 
+/* A full checkpoint is the base of the deltas after it. */
+static void retain(struct simulated *s, const struct simulated_cut *cut) {
+    struct simulated_control sent = {.base = cut->step};
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        if (cut->bases[p])
+            return;
+    s->chief.lineage.base = s->disk.base = cut->step;
+    simulated_chief_send_ps(s, SIMULATED_RETAIN, &sent);
+}
+
+/* As snapshot_coordinator_drop_before: a chief before may have had a part. */
+static void drop_before(struct simulated *s, uint64_t step) {
+    for (int i = 0; s->chief.term && i < SIMULATED_CUTS; i++)
+        if (s->chief.cuts[i].id < step)
+            s->chief.cuts[i].course.stage = SNAPSHOT_ROUND_IDLE;
+}
+
 static void write_over(struct simulated *s, struct simulated_cut *cut) {
     if (!cut->failed) {
         simulated_trace(s, "chief: checkpoint %llu",
                         (unsigned long long)cut->step);
         simulated_oracle_cut(s, cut);
         s->cuts++;
+        retain(s, cut);
+        drop_before(s, cut->step);
         s->disk.step = cut->step;
         memcpy(s->disk.values, cut->values, sizeof s->disk.values);
     }
@@ -141,6 +160,8 @@ static void write_over(struct simulated *s, struct simulated_cut *cut) {
 static void note_part(struct simulated *s, struct simulated_cut *cut,
                       uint32_t p, const struct simulated_control *done) {
     uint32_t next = 0;
+    cut->bases[p] = done->base;
+    cut->known_from[p] = done->known_from;
     for (uint32_t b = 0; b < simulated_units(s); b++)
         if (simulated_place(s, s->chief.run, b) == p) {
             cut->values[b] = done->values[next];

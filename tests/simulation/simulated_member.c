@@ -7,6 +7,7 @@
 
 static const int64_t JOIN_EVERY = TIME_S / 5;
 static const int64_t RESEND_AFTER = 2 * TIME_S;
+static const int64_t ORPHAN_LIMIT = 30 * TIME_S;
 
 void simulated_member_open(struct simulated *s, struct simulated_member *member,
                            uint32_t process) {
@@ -54,6 +55,7 @@ static void sign(const struct simulated *s,
                  struct simulated_message *message) {
     message->run = member->run;
     message->incarnation = s->processes[process].incarnation;
+    message->control_message.term = member->term;
 }
 
 static void send_kept(struct simulated *s, struct simulated_member *member,
@@ -88,21 +90,79 @@ void simulated_member_send_once(
     simulated_net_up(s, simulated_net_control(process), process, 0, &message);
 }
 
+/* One that has been in a run joins the next one. */
+static void leave(struct simulated *s, const struct simulated_member *member,
+                  uint32_t process) {
+    if (member->joined)
+        simulated_go_back(s, process);
+    else
+        simulated_end(s, process, false);
+}
+
+/* It has a run that another chief can adopt, whose message this is. */
+static bool is_of_another(const struct simulated_member *member,
+                          const struct simulated_message *message) {
+    return member->joined && member->trains &&
+           message->incarnation != member->chief;
+}
+
+/* From before its chief has had the run: a connection would not bring it. */
+static bool is_outdated(const struct simulated_member *member,
+                        const struct simulated_message *refusal) {
+    return refusal->incarnation < member->chief ||
+           (refusal->incarnation == member->chief &&
+            refusal->control_message.term < member->term);
+}
+
+static void become_orphan(struct simulated *s, struct simulated_member *member,
+                          uint32_t process, bool rejoins) {
+    if (!member->orphaned_at) {
+        simulated_trace(s, "process %u goes on without its chief", process);
+        member->orphaned_at = s->now;
+    }
+    if (rejoins && !member->rejoins)
+        simulated_net_wake(s, process, s->now);
+    member->rejoins |= rejoins;
+}
+
+/* As rejoin_begin_channel; who calls tells again what is not known. */
+static void take_adoption(struct simulated_member *member,
+                          const struct simulated_message *adopted) {
+    member->chief = adopted->incarnation;
+    member->term = adopted->control_message.term;
+    member->rejoins = false;
+    channel_close(&member->channel);
+    member->channel = (struct channel){0};
+}
+
 bool simulated_member_receive(struct simulated *s,
                               struct simulated_member *member, uint32_t process,
                               const struct simulated_message *message) {
     if (message->kind == SIMULATED_REFUSAL) {
-        simulated_end(s, process, false);
+        if (is_outdated(member, message))
+            return false;
+        if (message->control_message.back || !is_of_another(member, message))
+            leave(s, member, process);
+        else
+            become_orphan(s, member, process, true);
         return false;
     }
     if (!member->joined && message->kind == SIMULATED_WELCOME) {
         member->joined = true;
         member->run = message->run;
+        member->chief = message->incarnation;
         member->heartbeat_sent = s->now;
     }
     if (!member->joined || message->run != member->run)
         return false;
+    if (message->kind == SIMULATED_ADOPTED && member->rejoins &&
+        message->control_message.term > member->term)
+        take_adoption(member, message);
+    if ((message->incarnation != member->chief || member->rejoins) &&
+        !simulated_has_fault(s, SIMULATION_OLD_CHIEF_OBEYED))
+        return false;
     member->heard = s->now;
+    member->orphaned_at = 0;
     channel_acknowledge(&member->channel, message->control_message.ack);
     if (!message->control_message.seq)
         return false;
@@ -110,22 +170,38 @@ bool simulated_member_receive(struct simulated *s,
            simulated_has_fault(s, SIMULATION_COMMANDS_TWICE);
 }
 
+static void rejoin(struct simulated *s, struct simulated_member *member,
+                   uint32_t process, const struct simulated_control *own) {
+    if (s->now - member->join_sent >= JOIN_EVERY) {
+        member->join_sent = s->now;
+        simulated_member_send_once(s, member, process, SIMULATED_REJOIN, own);
+    }
+    simulated_net_wake(s, process, member->join_sent + JOIN_EVERY);
+}
+
 void simulated_member_step(struct simulated *s, struct simulated_member *member,
                            uint32_t process,
                            const struct simulated_control *heartbeat) {
-    const struct simulated_control nothing = {0};
     if (!member->joined) {
         if (s->now - member->join_sent >= JOIN_EVERY) {
             member->join_sent = s->now;
             simulated_member_send_once(s, member, process, SIMULATED_JOIN,
-                                       &nothing);
+                                       heartbeat);
         }
         simulated_net_wake(s, process, member->join_sent + JOIN_EVERY);
         return;
     }
-    if (s->now - member->heard > SIMULATED_PEER_LIMIT) {
+    if (!member->rejoins && s->now - member->heard > SIMULATED_PEER_LIMIT &&
+        member->trains)
+        become_orphan(s, member, process, false);
+    if (member->orphaned_at ? s->now - member->orphaned_at > ORPHAN_LIMIT
+                            : s->now - member->heard > SIMULATED_PEER_LIMIT) {
         simulated_trace(s, "process %u: the chief is silent", process);
-        simulated_end(s, process, false);
+        leave(s, member, process);
+        return;
+    }
+    if (member->rejoins) {
+        rejoin(s, member, process, heartbeat);
         return;
     }
     send_kept(s, member, process);

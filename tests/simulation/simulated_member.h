@@ -26,8 +26,8 @@ bool simulated_member_receive(struct simulated *s,
                               struct simulated_member *member, uint32_t process,
                               const struct simulated_message *message);
 
-/* Joins, beats with CLOCK, STEP and VIEW, sends again. A chief silent for too
- * long ends PROCESS. */
+/* Joins and beats with HEARTBEAT, sends again. A chief silent for too long ends
+ * PROCESS, or takes it back. */
 void simulated_member_step(struct simulated *s, struct simulated_member *member,
                            uint32_t process,
                            const struct simulated_control *heartbeat);

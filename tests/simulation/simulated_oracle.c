@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_oracle.h"
 
+#include "tests/simulation/simulated_coordinator.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -133,12 +135,13 @@ static void all_gradients(const struct simulated *s, uint64_t clock,
 void simulated_oracle_begin(struct simulated *s) {
     struct simulated_gradients gradients[SIMULATED_UNITS];
     struct simulated_oracle *t = &s->truth;
-    uint64_t start = s->disk.step, units = simulated_units(s);
+    uint64_t start = s->start.step, units = simulated_units(s);
     memset(t->taken, 0, sizeof t->taken);
-    memcpy(t->values[start], s->disk.values, sizeof t->values[0]);
+    memcpy(s->planned_in, s->memories, sizeof s->planned_in);
+    memcpy(t->values[start], s->start.values, sizeof t->values[0]);
     if (!simulated_synchronous(s))
         return;
-    memcpy(t->expected[start], s->disk.values, sizeof t->expected[0]);
+    memcpy(t->expected[start], s->start.values, sizeof t->expected[0]);
     for (uint64_t v = start + 1; v <= s->scenario.total; v++) {
         const uint64_t *old = t->expected[v - 1];
         if (any_void(s, v)) {
@@ -279,6 +282,7 @@ void simulated_oracle_updated(struct simulated *s, uint32_t p, uint32_t b,
         return;
     }
     s->truth.values[version][id] = value;
+    s->truth.runs[version] = s->ps[p].member.run;
     if (simulated_synchronous(s) && s->truth.whole &&
         value != s->truth.expected[version][id])
         simulated_fail(s, "block %u has other bits at round %llu", id,
@@ -440,7 +444,7 @@ void simulated_oracle_placed(struct simulated *s) {
             if (!ready || ps->local[b] == UINT32_MAX)
                 continue;
             here++;
-            if (ps->values[ps->local[b]] != s->disk.values[b])
+            if (ps->values[ps->local[b]] != s->start.values[b])
                 simulated_fail(s, "block %u is not restored", b);
         }
         if (here > 1 || (all && !here))
@@ -456,6 +460,15 @@ void simulated_oracle_cut(struct simulated *s,
                        "%llu",
                        (unsigned long long)cut->step,
                        (unsigned long long)s->disk.step);
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        if (cut->bases[p] && (cut->known_from[p] > cut->bases[p] ||
+                              cut->bases[p] > s->disk.base))
+            simulated_fail(s,
+                           "the delta of step %llu on %llu has what changed "
+                           "since %llu alone",
+                           (unsigned long long)cut->step,
+                           (unsigned long long)cut->bases[p],
+                           (unsigned long long)cut->known_from[p]);
     for (uint32_t b = 0; b < simulated_units(s); b++) {
         uint64_t version = cut->versions[b];
         if (simulated_synchronous(s) && version != cut->step)
@@ -468,6 +481,101 @@ void simulated_oracle_cut(struct simulated *s,
                            "block %u",
                            (unsigned long long)cut->step, b);
     }
+}
+
+/* Is the part of ps PART of STEP in the memory of a member? */
+static bool is_part_held(struct simulated *s, uint64_t step, uint32_t part) {
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        if (copies_find(&s->copies[p], step, part, NULL))
+            return true;
+    return false;
+}
+
+/* The newest of which a member that has joined or the chief knows. */
+static uint64_t newest_copy(const struct simulated *s) {
+    uint64_t newest = s->chief.lineage.copy;
+    for (uint32_t p = 0; s->chief.is_fresh && p < s->scenario.num_ps; p++)
+        if (s->copies[p].manifest && s->copies[p].described > newest)
+            newest = s->copies[p].described;
+    return newest;
+}
+
+void simulated_oracle_chosen(struct simulated *s, bool memory) {
+    uint64_t newest = newest_copy(s);
+    bool newer = newest > s->disk.step && s->chief.lineage.in_vain < 3;
+    for (uint32_t p = 0; newer && p < s->memory_parts; p++)
+        newer = is_part_held(s, newest, p);
+    if (newer && !memory)
+        simulated_fail(s, "the run goes back to step %llu and not to %llu",
+                       (unsigned long long)s->disk.step,
+                       (unsigned long long)newest);
+    if (memory && newest <= s->disk.step)
+        simulated_fail(s, "the run goes back to the copy of %llu, before %llu",
+                       (unsigned long long)newest,
+                       (unsigned long long)s->disk.step);
+}
+
+/* All ps know the ranks as the newest view of any has them. */
+void simulated_oracle_adopted(struct simulated *s) {
+    const struct simulated_ps *newest = NULL;
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        if (s->ps[p].member.run == s->chief.run &&
+            (!newest || s->ps[p].view > newest->view))
+            newest = &s->ps[p];
+    for (uint32_t r = 0; newest && r < s->scenario.num_ranks; r++) {
+        const struct gate_slot *slot = &newest->slots[r];
+        if (s->chief.adopt.core.ranks[r].incarnation != slot->incarnation ||
+            s->chief.adopt.core.ranks[r].live != slot->live)
+            simulated_fail(s, "the run is adopted by an older view than %llu",
+                           (unsigned long long)newest->view);
+    }
+}
+
+/* How many ps have the part of ps PART of STEP as it was computed last. */
+static uint32_t count_copies(struct simulated *s, uint64_t step,
+                             uint32_t part) {
+    uint32_t count = 0;
+    struct copy copy;
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++) {
+        if (s->memories[p] != s->planned_in[p])
+            return 2; /* nobody knows of its death yet */
+        if (!copies_find(&s->copies[p], step, part, &copy))
+            continue;
+        const struct simulated_part *held = &s->parts[copy.size];
+        count++;
+        if (held->run != s->truth.runs[step])
+            simulated_fail(s, "ps %u has a copy of step %llu of run %llu", p,
+                           (unsigned long long)step,
+                           (unsigned long long)held->run);
+        for (uint32_t b = 0; b < held->count; b++)
+            if (held->versions[b] != step ||
+                held->values[b] != s->truth.values[step][held->ids[b]])
+                simulated_fail(s, "the copy of step %llu has other weights",
+                               (unsigned long long)step);
+    }
+    return count;
+}
+
+void simulated_oracle_copied(struct simulated *s, uint64_t step) {
+    s->memory_parts = simulated_coordinator_num_parts(s);
+    for (uint32_t p = 0; p < s->memory_parts; p++)
+        if (count_copies(s, step, p) < 2)
+            simulated_fail(s, "the part of ps %u of step %llu is on one ps", p,
+                           (unsigned long long)step);
+    s->memory.step = step;
+    memcpy(s->memory.values, s->truth.values[step], sizeof s->memory.values);
+    memcpy(s->copied_in, s->planned_in, sizeof s->copied_in);
+}
+
+void simulated_oracle_copies_held(struct simulated *s, uint32_t p) {
+    uint32_t parts = s->memory_parts, other = p ? p - 1 : parts - 1;
+    uint64_t step = s->memory.step;
+    if (!step || p >= parts || s->memories[p] != s->copied_in[p])
+        return;
+    if (!copies_find(&s->copies[p], step, p, NULL) ||
+        !copies_find(&s->copies[p], step, other, NULL))
+        simulated_fail(s, "ps %u has no longer the copy of step %llu", p,
+                       (unsigned long long)step);
 }
 
 void simulated_oracle_answered(struct simulated *s, uint32_t rank, uint32_t b,

@@ -46,7 +46,7 @@ bool simulated_oracle_touches(const struct simulated *s, uint32_t rank,
 uint32_t simulated_oracle_bytes(const struct simulated *s, uint32_t rank,
                                 uint64_t clock, uint32_t b);
 
-/* A run begins from the disk: what whole synchronous runs must come to. */
+/* A run begins from its start: what whole synchronous runs must come to. */
 void simulated_oracle_begin(struct simulated *s);
 
 /* Ps P turned MESSAGE away: its sender is none that was told to start. */
@@ -76,6 +76,15 @@ void simulated_oracle_saved(struct simulated *s, uint32_t p, uint32_t b,
                             uint64_t version, const struct ledger_entry *row);
 /* All ps are ready: each unit is on one, as it is on the disk. */
 void simulated_oracle_placed(struct simulated *s);
+
+/* The run starts from its copy in MEMORY or from the disk: from the newer. */
+void simulated_oracle_chosen(struct simulated *s, bool memory);
+/* The chief has taken a run over: as its members have it. */
+void simulated_oracle_adopted(struct simulated *s);
+/* The chief takes the copy of STEP for complete: two ps have each part. */
+void simulated_oracle_copied(struct simulated *s, uint64_t step);
+/* Ps P has still what it had of the newest complete copy. */
+void simulated_oracle_copies_held(struct simulated *s, uint32_t p);
 
 /* A cut is complete: one round of all blocks. */
 void simulated_oracle_cut(struct simulated *s, const struct simulated_cut *cut);

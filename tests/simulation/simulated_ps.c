@@ -2,6 +2,7 @@
 #include "tests/simulation/simulated_ps.h"
 
 #include "ps/units/row_lookups.h"
+#include "tests/simulation/simulated_copies.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
 #include "tests/simulation/simulated_oracle.h"
@@ -18,13 +19,24 @@ struct lookup_rows {
     uint64_t values[SIMULATED_PARTITIONS], versions[SIMULATED_PARTITIONS];
 };
 
-void simulated_ps_open(struct simulated *s, uint32_t p) {
+void simulated_ps_open(struct simulated *s, uint32_t p, bool keeps) {
     struct simulated_ps *ps = &s->ps[p];
+    if (!keeps) {
+        copies_close(&s->copies[p]);
+        s->memories[p] = s->lives;
+    }
+    struct ledger_entry kept = ps->kept;
     memset(ps, 0, sizeof *ps);
+    if (keeps)
+        ps->kept = kept;
     simulated_member_open(s, &ps->member, simulated_ps_process(p));
 }
 
 void simulated_ps_close(struct simulated *s, uint32_t p) {
+    struct simulated_ps *ps = &s->ps[p];
+    if (simulated_has_fault(s, SIMULATION_LEDGER_KEPT) && ps->update_core &&
+        ps->count)
+        ps->kept = ledger_row(update_core_ledger(ps->update_core), 0)[0];
     update_core_close(&s->ps[p].update_core);
     row_lookups_close(&s->ps[p].row_lookups);
     simulated_member_close(&s->ps[p].member);
@@ -32,7 +44,8 @@ void simulated_ps_close(struct simulated *s, uint32_t p) {
 
 static bool planned(const void *context, uint64_t round) {
     const struct simulated *s = context;
-    return run_schedule_saves(&s->run_schedule, round);
+    return run_schedule_saves(&s->run_schedule, round) ||
+           run_schedule_copies(&s->run_schedule, round);
 }
 
 static bool holds(const struct simulated *s, uint32_t p, uint32_t b,
@@ -43,12 +56,40 @@ static bool holds(const struct simulated *s, uint32_t p, uint32_t b,
             simulated_has_fault(s, SIMULATION_ROWS_ON_TWO_PS));
 }
 
+static void begin(struct simulated *s, uint32_t p) {
+    struct simulated_ps *ps = &s->ps[p];
+    const struct simulated_control ready = {0};
+    struct update_core_settings settings = {
+        .num_blocks = ps->count,
+        .num_ranks = s->scenario.num_ranks,
+        .staleness = s->scenario.staleness,
+        .backup_workers = simulated_has_fault(s, SIMULATION_STRAGGLER_AWAITED)
+                              ? 0
+                              : s->scenario.backup_workers,
+        .start = ps->start,
+        .clip = s->scenario.clip,
+        .planned = simulated_synchronous(s) ? planned : NULL,
+        .context = s,
+    };
+    if (simulated_has_fault(s, SIMULATION_TOO_STALE) && settings.staleness &&
+        settings.staleness != GATE_ASYNCHRONOUS)
+        settings.staleness++;
+    ps->norm_round = ps->start;
+    ps->update_core = update_core_open(&settings);
+    ps->row_lookups = row_lookups_open(ps->num_partitions, settings.num_ranks);
+    simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
+                                   SIMULATED_READY, &ready);
+}
+
 static void take_plan(struct simulated *s, uint32_t p,
                       const struct simulated_control *plan) {
     struct simulated_ps *ps = &s->ps[p];
-    const struct simulated_control ready = {0};
-    if (ps->update_core)
+    if (ps->update_core || ps->has_plan)
         return;
+    ps->has_plan = true;
+    ps->start = plan->step;
+    ps->base = plan->base;
+    ps->known_from = plan->memory ? plan->step : plan->base;
     for (uint32_t b = 0; b < simulated_units(s); b++) {
         ps->local[b] = NOT_MINE;
         if (!holds(s, p, b, plan->step > 0))
@@ -58,26 +99,9 @@ static void take_plan(struct simulated *s, uint32_t p,
         ps->values[ps->count] = plan->values[b];
         ps->ids[ps->count++] = b;
     }
-    struct update_core_settings settings = {
-        .num_blocks = ps->count,
-        .num_ranks = s->scenario.num_ranks,
-        .staleness = s->scenario.staleness,
-        .backup_workers = simulated_has_fault(s, SIMULATION_STRAGGLER_AWAITED)
-                              ? 0
-                              : s->scenario.backup_workers,
-        .start = plan->step,
-        .clip = s->scenario.clip,
-        .planned = simulated_synchronous(s) ? planned : NULL,
-        .context = s,
-    };
-    if (simulated_has_fault(s, SIMULATION_TOO_STALE) && settings.staleness &&
-        settings.staleness != GATE_ASYNCHRONOUS)
-        settings.staleness++;
-    ps->norm_round = plan->step;
-    ps->update_core = update_core_open(&settings);
-    ps->row_lookups = row_lookups_open(ps->num_partitions, settings.num_ranks);
-    simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
-                                   SIMULATED_READY, &ready);
+    simulated_copies_plan(s, p, plan);
+    if (!ps->fetch.is_on)
+        begin(s, p);
 }
 
 static void answer_peer(struct simulated *s, uint32_t p, uint32_t rank,
@@ -217,6 +241,7 @@ static void settle(struct simulated *s, uint32_t p) {
             reply(s, p, &action);
     }
     simulated_oracle_event_handled(s, p);
+    simulated_oracle_copies_held(s, p);
 }
 
 static void note_reader(struct simulated_ps *ps, uint32_t b,
@@ -401,6 +426,20 @@ static void look_at_view(struct simulated *s, uint32_t p,
         memcpy(gate->slots, slots, s->scenario.num_ranks * sizeof *slots);
 }
 
+/* Planted: what rank 0 has pushed for the first unit before it has gone back
+ * counts as if it had pushed it now. */
+static void keep_ledger(struct simulated *s, uint32_t p,
+                        const struct gate_slot *slots) {
+    struct simulated_ps *ps = &s->ps[p];
+    if (!simulated_has_fault(s, SIMULATION_LEDGER_KEPT) || !ps->count)
+        return;
+    struct ledger_entry *row =
+        ledger_row(update_core_ledger(ps->update_core), 0);
+    if (ps->kept.clock > row[0].clock)
+        row[0] = (struct ledger_entry){slots[0].incarnation, ps->kept.clock};
+    ps->kept = (struct ledger_entry){0};
+}
+
 static void take_view(struct simulated *s, uint32_t p,
                       const struct simulated_control *view) {
     struct simulated_ps *ps = &s->ps[p];
@@ -417,7 +456,9 @@ static void take_view(struct simulated *s, uint32_t p,
         s->truth.from[view->slots[r].incarnation] = view->slots[r].from;
     memcpy(ps->slots, view->slots, sizeof ps->slots);
     ps->view = view->number;
+    ps->member.trains = s->scenario.adopts;
     look_at_view(s, p, slots);
+    keep_ledger(s, p, slots);
     if (!simulated_has_fault(s, SIMULATION_VIEW_NOT_APPLIED))
         update_core_set_view(ps->update_core, view->number, slots);
 }
@@ -438,7 +479,11 @@ static void obey(struct simulated *s, uint32_t p,
     if (order->kind == SIMULATED_STOP) {
         simulated_member_send_once(s, &ps->member, simulated_ps_process(p),
                                    SIMULATED_GOODBYE, &nothing);
-        simulated_end(s, simulated_ps_process(p), order->control_message.ok);
+        if (order->control_message.back)
+            simulated_go_back(s, simulated_ps_process(p));
+        else
+            simulated_end(s, simulated_ps_process(p),
+                          order->control_message.ok);
         return;
     }
     if (order->kind == SIMULATED_PLAN)
@@ -447,6 +492,8 @@ static void obey(struct simulated *s, uint32_t p,
         return;
     if (order->kind == SIMULATED_VIEW)
         take_view(s, p, &order->control_message);
+    else if (order->kind == SIMULATED_COPY_ORDER)
+        simulated_copies_order(s, p, &order->control_message);
     else if (order->kind == SIMULATED_NORM)
         take_norm(s, p, &order->control_message);
     else
@@ -468,6 +515,15 @@ void simulated_ps_receive(struct simulated *s, uint32_t p,
 void simulated_ps_step(struct simulated *s, uint32_t p) {
     struct simulated_ps *ps = &s->ps[p];
     struct simulated_control heartbeat = {.number = ps->view};
+    if (!ps->member.joined || ps->member.rejoins)
+        simulated_copies_list(s, p, &heartbeat);
+    memcpy(heartbeat.slots, ps->slots, sizeof heartbeat.slots);
+    heartbeat.ok =
+        ps->update_core && update_core_highest(ps->update_core) > ps->start;
+    if (simulated_copies_step(s, p) && ps->has_plan && !ps->update_core)
+        begin(s, p);
+    if (!s->processes[simulated_ps_process(p)].running)
+        return;
     simulated_snapshot_agent_step(s, p);
     simulated_member_step(s, &ps->member, simulated_ps_process(p), &heartbeat);
 }

@@ -8,7 +8,7 @@
 
 /* A new incarnation of ps P, which knows nothing yet; and its end, whichever.
  */
-void simulated_ps_open(struct simulated *s, uint32_t p);
+void simulated_ps_open(struct simulated *s, uint32_t p, bool keeps);
 void simulated_ps_close(struct simulated *s, uint32_t p);
 
 /* MESSAGE has come by the connection FROM: a trainer's or the chief's. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/simulation/simulated_snapshot_agent.h"
 
+#include "tests/simulation/simulated_copies.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_oracle.h"
 
@@ -30,19 +31,34 @@ static struct simulated_snapshot *begin(struct simulated *s, uint32_t p,
     return NULL;
 }
 
+/* As proto/messages/rejoin.c: of a planned cut, for a chief to come. */
+static void keep_report(struct simulated_ps *ps,
+                        const struct simulated_control *report) {
+    if (report->id >= SIMULATED_REQUESTED)
+        return;
+    if (ps->num_reports == SIMULATED_SNAPSHOTS)
+        memmove(ps->reports, ps->reports + 1,
+                --ps->num_reports * sizeof *ps->reports);
+    ps->reports[ps->num_reports++] = *report;
+}
+
 static void tell_done(struct simulated *s, uint32_t p,
                       const struct simulated_snapshot *snapshot, bool written,
                       bool failed) {
     const struct simulated_ps *ps = &s->ps[p];
     bool late = simulated_has_fault(s, SIMULATION_ROWS_HELD_LATE);
-    struct simulated_control control_message = {
-        .id = snapshot->id, .written = written, .failed = failed};
+    struct simulated_control control_message = {.id = snapshot->id,
+                                                .written = written,
+                                                .failed = failed,
+                                                .base = snapshot->base,
+                                                .known_from = ps->known_from};
     for (uint32_t b = 0; b < ps->count; b++) {
         control_message.values[b] =
             late && simulated_is_partition(s, ps->ids[b]) ? ps->values[b]
                                                           : snapshot->values[b];
         control_message.versions[b] = snapshot->versions[b];
     }
+    keep_report(&s->ps[p], &control_message);
     simulated_member_send_reliable(s, &s->ps[p].member, simulated_ps_process(p),
                                    SIMULATED_CUT_DONE, &control_message);
 }
@@ -61,12 +77,19 @@ static struct simulated_snapshot *begin_planned(struct simulated *s, uint32_t p,
         return NULL;
     if (busy(ps) && round != s->scenario.total) {
         ps->skipped = round;
-        tell_done(s, p, &(struct simulated_snapshot){.id = round}, false, true);
+        if (run_schedule_copies(&s->run_schedule, round))
+            simulated_copies_skipped(s, p, round);
+        else
+            tell_done(s, p, &(struct simulated_snapshot){.id = round}, false,
+                      true);
         return NULL;
     }
     struct simulated_snapshot *snapshot = begin(s, p, round);
-    if (snapshot)
-        snapshot->writing = true;
+    if (!snapshot)
+        return NULL;
+    snapshot->writing = true;
+    if (run_schedule_saves_delta(&s->run_schedule, round))
+        snapshot->base = ps->base;
     return snapshot;
 }
 
@@ -92,6 +115,8 @@ void simulated_snapshot_agent_snapshot(struct simulated *s, uint32_t p,
     bool asked = version == ps->asked_round;
     uint64_t id = asked ? ps->asked_id : version;
     struct simulated_snapshot *snapshot = find(ps, id);
+    if (asked && ps->asked_void)
+        return;
     if (!snapshot && asked) {
         snapshot = begin(s, p, id);
         if (snapshot)
@@ -115,11 +140,48 @@ static void cut_now(struct simulated *s, uint32_t p, uint64_t id) {
         tell_done(s, p, snapshot, false, false);
 }
 
+static void lift(struct simulated *s, uint32_t p) {
+    struct simulated_ps *ps = &s->ps[p];
+    if (!ps->frozen || simulated_has_fault(s, SIMULATION_FREEZE_STAYS))
+        return;
+    ps->frozen = false;
+    ps->void_id = ps->frozen_for;
+    update_core_set_snapshot_round(ps->update_core, 0);
+}
+
+/* As snapshot_agent_forget: the chief has none of the cuts that were asked for.
+ */
+static void forget(struct simulated *s, uint32_t p,
+                   const struct simulated_control *adopted) {
+    struct simulated_ps *ps = &s->ps[p];
+    if (!simulated_has_fault(s, SIMULATION_FREEZE_STAYS)) {
+        ps->frozen = false;
+        update_core_set_snapshot_round(ps->update_core, 0);
+    }
+    ps->void_id = 0;
+    ps->asked_void = ps->asked_id && find(ps, ps->asked_id);
+    if (!ps->asked_void)
+        ps->asked_id = ps->asked_round = 0;
+    for (int i = 0; i < SIMULATED_SNAPSHOTS; i++)
+        ps->snapshots[i].used &= ps->snapshots[i].id < SIMULATED_REQUESTED;
+    for (uint32_t i = 0; i < ps->num_reports; i++)
+        if (ps->reports[i].id > adopted->step &&
+            !simulated_has_fault(s, SIMULATION_REPORTS_LOST))
+            simulated_member_send_reliable(s, &ps->member,
+                                           simulated_ps_process(p),
+                                           SIMULATED_CUT_DONE, &ps->reports[i]);
+}
+
 static void cut(struct simulated *s, uint32_t p,
                 const struct simulated_control *order) {
     struct simulated_ps *ps = &s->ps[p];
     if (!ps->count)
         return;
+    if (order->id == ps->void_id) {
+        tell_done(s, p, &(struct simulated_snapshot){.id = order->id}, false,
+                  true);
+        return;
+    }
     struct simulated_snapshot *held = find(ps, order->id);
     if (held && order->write) {
         held->writing = true;
@@ -134,7 +196,7 @@ static void cut(struct simulated *s, uint32_t p,
     ps->asked_id = order->id;
     ps->asked_round = order->round;
     ps->asked_write = order->write;
-    ps->frozen = false;
+    ps->asked_void = ps->frozen = false;
     update_core_set_snapshot_round(ps->update_core, order->round);
 }
 
@@ -146,6 +208,7 @@ static void ask(struct simulated *s, uint32_t p, uint64_t id) {
     } else {
         mark.clock = update_core_freeze(ps->update_core);
         ps->frozen = true;
+        ps->frozen_for = id;
     }
     simulated_member_send_reliable(s, &ps->member, simulated_ps_process(p),
                                    SIMULATED_CUT_POSITION, &mark);
@@ -158,6 +221,10 @@ void simulated_snapshot_agent_order(struct simulated *s, uint32_t p,
         ask(s, p, order->control_message.id);
     else if (order->kind == SIMULATED_CUT)
         cut(s, p, &order->control_message);
+    else if (order->kind == SIMULATED_RETAIN)
+        s->ps[p].base = order->control_message.base;
+    else if (order->kind == SIMULATED_ADOPTED)
+        forget(s, p, &order->control_message);
     else if (order->kind == SIMULATED_CUT_END &&
              (snapshot = find(&s->ps[p], order->control_message.id)))
         snapshot->used = false;
@@ -187,11 +254,16 @@ static struct simulated_snapshot *first_ordered(struct simulated_ps *ps) {
 void simulated_snapshot_agent_step(struct simulated *s, uint32_t p) {
     struct simulated_ps *ps = &s->ps[p];
     struct simulated_snapshot *snapshot;
+    if (ps->member.orphaned_at)
+        lift(s, p);
     save_late_rows(s, p);
     while ((snapshot = first_ordered(ps)) && snapshot->added == ps->count &&
            simulated_chance(s, WRITTEN_PER_HEARTBEAT)) {
         snapshot->writing = false;
         snapshot->used = snapshot->id >= SIMULATED_REQUESTED;
-        tell_done(s, p, snapshot, true, false);
+        if (run_schedule_copies(&s->run_schedule, snapshot->id))
+            simulated_copies_written(s, p, snapshot);
+        else
+            tell_done(s, p, snapshot, true, false);
     }
 }

@@ -13,9 +13,15 @@ static uint32_t process_of(const struct simulated *s, uint32_t rank) {
     return simulated_worker_process(s, rank);
 }
 
-void simulated_worker_open(struct simulated *s, uint32_t rank) {
+void simulated_worker_open(struct simulated *s, uint32_t rank, bool keeps) {
     struct simulated_worker *w = &s->workers[rank];
+    uint64_t kept[SIMULATED_UNITS];
+    bool has_kept = keeps && simulated_has_fault(s, SIMULATION_ROWS_KEPT) &&
+                    w->looked_up == s->scenario.micro_batches && !w->rows;
+    memcpy(kept, w->values, sizeof kept);
     memset(w, 0, sizeof *w);
+    memcpy(w->kept, kept, sizeof kept);
+    w->has_kept = has_kept;
     simulated_member_open(s, &w->member, process_of(s, rank));
 }
 
@@ -65,9 +71,14 @@ static void begin(struct simulated *s, uint32_t rank, uint64_t from) {
     fill_blocks(s, rank);
     w->window = window_open(&settings);
     w->training = w->pushed = true;
+    w->member.trains = s->scenario.adopts;
     w->from = from;
     w->clock = from - 1;
     w->announced = scenario->num_parameters;
+    if (w->has_kept) {
+        memcpy(w->values, w->kept, sizeof w->kept);
+        w->looked_up = scenario->micro_batches;
+    }
     want(s, rank, 0, scenario->num_blocks, WINDOW_PULL);
 }
 
@@ -422,7 +433,14 @@ static void obey(struct simulated *s, uint32_t rank,
     if (order->kind == SIMULATED_STOP) {
         simulated_member_send_once(s, &w->member, process_of(s, rank),
                                    SIMULATED_GOODBYE, &nothing);
-        simulated_end(s, process_of(s, rank), order->control_message.ok);
+        if (order->control_message.back)
+            simulated_go_back(s, process_of(s, rank));
+        else
+            simulated_end(s, process_of(s, rank), order->control_message.ok);
+    } else if (order->kind == SIMULATED_ADOPTED && w->finished) {
+        const struct simulated_control control = {.clock = w->clock};
+        simulated_member_send_reliable(s, &w->member, process_of(s, rank),
+                                       SIMULATED_FINISHED, &control);
     } else if (order->kind == SIMULATED_WELCOME) {
         simulated_member_send_reliable(s, &w->member, process_of(s, rank),
                                        SIMULATED_READY, &nothing);

@@ -8,7 +8,7 @@
 #include "tests/simulation/simulated.h"
 
 /* A new incarnation of the worker of RANK; and its end, whichever. */
-void simulated_worker_open(struct simulated *s, uint32_t rank);
+void simulated_worker_open(struct simulated *s, uint32_t rank, bool keeps);
 void simulated_worker_close(struct simulated *s, uint32_t rank);
 
 /* MESSAGE of a ps or of the chief has come. */

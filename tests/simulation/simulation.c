@@ -4,6 +4,7 @@
 #include "chief/plan/placement.h"
 #include "tests/simulation/simulated.h"
 #include "tests/simulation/simulated_chief.h"
+#include "tests/simulation/simulated_copies.h"
 #include "tests/simulation/simulated_member.h"
 #include "tests/simulation/simulated_net.h"
 #include "tests/simulation/simulated_oracle.h"
@@ -59,6 +60,18 @@ static const char *const names[] = {
     [SIMULATION_STRAGGLER_GOES_ON] = "a straggler goes on with its own count",
     [SIMULATION_STRAGGLER_TOO_FAR] =
         "a straggler goes on behind the furthest block",
+    [SIMULATION_LEDGER_KEPT] = "ledger rows are kept over a rewind",
+    [SIMULATION_ROWS_KEPT] = "rows looked up ahead are kept over a rewind",
+    [SIMULATION_CUTS_KEPT] = "a checkpoint's parts are kept over a rewind",
+    [SIMULATION_COPY_ON_ONE_PS] = "a copy counts that is on one ps only",
+    [SIMULATION_COPY_UNDONE] = "copies of undone steps are kept",
+    [SIMULATION_COPY_DROPPED] = "a copy goes before the newer is complete",
+    [SIMULATION_OLDER_START] = "the older of disk and memory is taken",
+    [SIMULATION_OLD_BASE] = "a delta is on a base from before a rewind",
+    [SIMULATION_OLD_VIEW_ADOPTED] = "a chief adopts a run by an old view",
+    [SIMULATION_FREEZE_STAYS] = "a freeze stays when its chief is gone",
+    [SIMULATION_OLD_CHIEF_OBEYED] = "a chief that is replaced is obeyed",
+    [SIMULATION_REPORTS_LOST] = "the next chief does not learn of parts",
 };
 
 const char *simulation_fault_name(enum simulation_fault fault) {
@@ -111,6 +124,17 @@ void simulated_end(struct simulated *s, uint32_t process, bool ok) {
         simulated_net_wake(s, process, who->starts);
 }
 
+void simulated_go_back(struct simulated *s, uint32_t process) {
+    struct simulated_process *who = &s->processes[process];
+    simulated_end(s, process, false);
+    who->keeps = s->scenario.rewinds;
+    if (who->keeps) {
+        who->starts = s->now + simulated_time(s, TIME_S / 2);
+        who->wakes = 0;
+        simulated_net_wake(s, process, who->starts);
+    }
+}
+
 static void close_process(struct simulated *s, uint32_t process) {
     uint32_t num_ps = s->scenario.num_ps;
     if (!s->processes[process].open)
@@ -137,13 +161,15 @@ void simulated_start(struct simulated *s, uint32_t process) {
                     (unsigned long long)s->lives);
     if (!who->incarnation)
         who->incarnation = s->lives;
+    bool keeps = who->keeps;
     who->running = who->open = true;
+    who->keeps = false;
     if (process == 0)
-        simulated_chief_open(s);
+        simulated_chief_open(s, keeps);
     else if (process <= num_ps)
-        simulated_ps_open(s, process - 1);
+        simulated_ps_open(s, process - 1, keeps);
     else
-        simulated_worker_open(s, process - 1 - num_ps);
+        simulated_worker_open(s, process - 1 - num_ps, keeps);
 }
 
 static uint32_t one_of(struct simulated *s, uint32_t count) {
@@ -203,6 +229,27 @@ static void draw_consistency(struct simulated *s) {
         scenario->credit = (uint64_t)SIMULATED_UNITS << 16;
 }
 
+/* What goes back, and to where: half of the clusters in place, and of them most
+ * to copies in memory too. */
+static void draw_rewinds(struct simulated *s) {
+    struct simulated_scenario *scenario = &s->scenario;
+    scenario->rewinds = one_of(s, 2);
+    if (!scenario->rewinds)
+        return;
+    if (simulated_synchronous(s))
+        scenario->total = 10 + one_of(s, 40);
+    if (simulated_synchronous(s) && scenario->num_ps > 1 && one_of(s, 4))
+        scenario->buddy_steps = 1 + one_of(s, 3);
+    scenario->adopts = !scenario->clip && one_of(s, 2);
+    if (!scenario->adopts &&
+        one_of(s, 4)) { /* a chief that adopts has no base */
+        scenario->delta_steps = scenario->every_steps;
+        scenario->every_steps *= 2;
+    } else if (scenario->buddy_steps) {
+        scenario->every_steps *= 1 + one_of(s, 6);
+    }
+}
+
 static void draw_table(struct simulated *s) {
     struct simulated_scenario *scenario = &s->scenario;
     if (one_of(s, 2))
@@ -232,8 +279,11 @@ static void draw_trouble(struct simulated *s) {
     for (int i = 0; i < 6; i++)
         if (all || one_of(s, 3) == 0)
             *chances[i] = 1 + one_of(s, most[i]);
+    if (scenario->rewinds && one_of(s, 4))
+        scenario->crash = 10 + one_of(s, 60);
     scenario->delay = TIME_MS / 10 << one_of(s, 10);
-    scenario->step_time = TIME_MS << one_of(s, 9);
+    scenario->step_time =
+        TIME_MS << (scenario->rewinds ? 4 + one_of(s, 5) : one_of(s, 9));
     scenario->heals_at = TIME_S + simulated_time(s, 12 * TIME_S);
 }
 
@@ -244,6 +294,7 @@ static void draw(struct simulated *s) {
     draw_consistency(s);
     draw_table(s);
     draw_backup_workers(s);
+    draw_rewinds(s);
     draw_trouble(s);
     s->run_schedule = (struct run_schedule){
         .total = s->scenario.total,
@@ -251,6 +302,7 @@ static void draw(struct simulated *s) {
         .epoch_batches = 1000,
         .checkpoints = true,
         .every_steps = s->scenario.every_steps,
+        .delta_every_steps = s->scenario.delta_steps,
     };
     for (uint32_t b = 0; b < simulated_units(s); b++)
         s->disk.values[b] = simulated_oracle_start(s, b);
@@ -309,20 +361,29 @@ static void break_all_lines(struct simulated *s, uint32_t process) {
             simulated_net_break(s, simulated_net_control(other), s->now);
 }
 
-/* Mostly workers; ps and chief less, each costs a run. */
+/* Mostly workers; ps and chief less where each costs a run. */
 static void crash_one(struct simulated *s) {
     uint32_t process =
-        one_of(s, 4)
+        one_of(s, s->scenario.rewinds ? 2 : 4)
             ? simulated_worker_process(s, one_of(s, s->scenario.num_ranks))
             : one_of(s, 1 + s->scenario.num_ps);
-    if (s->chief.phase >= SIMULATED_STOPPING || s->lives > LAST_CRASH_LIFE ||
+    if (s->scenario.adopts && one_of(s, 2))
+        process = 0;
+    if (s->lives > LAST_CRASH_LIFE)
+        return;
+    if (s->processes[process].keeps) {
+        simulated_trace(s, "process %u is killed between two runs", process);
+        s->processes[process].keeps = false;
+        return;
+    }
+    if ((s->chief.phase >= SIMULATED_STOPPING && !s->chief.goes_back) ||
         !s->processes[process].running)
         return;
     if (process > s->scenario.num_ps && one_of(s, 4) == 0) {
         s->workers[process - 1 - s->scenario.num_ps].leaving = true;
         return;
     }
-    if (process == 0 && one_of(s, 2)) {
+    if (process == 0 && one_of(s, s->scenario.adopts ? 6 : 2) == 0) {
         simulated_chief_interrupt(s);
         return;
     }
@@ -431,6 +492,8 @@ void simulation_run(uint64_t seed, enum simulation_fault fault, bool trace,
         simulated_oracle_end(s);
     for (uint32_t process = 0; process < processes(s); process++)
         close_process(s, process);
+    for (uint32_t p = 0; p < SIMULATED_PS; p++)
+        copies_close(&s->copies[p]);
     simulated_net_close(&s->net);
     result->found = s->failed;
     if (s->failed)
@@ -443,5 +506,8 @@ void simulation_run(uint64_t seed, enum simulation_fault fault, bool trace,
     result->joiners = s->joiners;
     result->cuts = s->cuts;
     result->late = s->late;
+    result->copied = s->copied;
+    result->returns = s->returns;
+    result->adoptions = s->adoptions;
     free(s);
 }

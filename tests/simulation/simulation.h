@@ -49,6 +49,18 @@ enum simulation_fault {
     SIMULATION_LATE_UNANSWERED,
     SIMULATION_STRAGGLER_GOES_ON,
     SIMULATION_STRAGGLER_TOO_FAR,
+    SIMULATION_LEDGER_KEPT,
+    SIMULATION_ROWS_KEPT,
+    SIMULATION_CUTS_KEPT,
+    SIMULATION_COPY_ON_ONE_PS,
+    SIMULATION_COPY_UNDONE,
+    SIMULATION_COPY_DROPPED,
+    SIMULATION_OLDER_START,
+    SIMULATION_OLD_BASE,
+    SIMULATION_OLD_VIEW_ADOPTED,
+    SIMULATION_FREEZE_STAYS,
+    SIMULATION_OLD_CHIEF_OBEYED,
+    SIMULATION_REPORTS_LOST,
     SIMULATION_FAULTS
 };
 
@@ -59,6 +71,8 @@ struct simulation_result {
     uint64_t hash;  /* of all that happened: the same for the same seed */
     /* Kinds of histories seen, so that a test can tell that they are. */
     uint32_t runs, deaths, joiners, cuts, late;
+    uint32_t copied, returns; /* copies in memory; runs that began from one */
+    uint32_t adoptions;
 };
 
 /* Plays SEED with FAULT planted; TRACE prints every event. */

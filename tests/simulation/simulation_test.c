@@ -27,7 +27,8 @@ TEST_IF(!is_given_a_seed(), no_history_violates_an_invariant) {
     struct simulation_result result;
     uint64_t first = first_seed();
     uint64_t count = SEEDS * number_of("SOAK_COUNT", 1);
-    uint64_t runs = 0, deaths = 0, joiners = 0, cuts = 0, late = 0, steps = 0;
+    uint64_t runs = 0, deaths = 0, joiners = 0, cuts = 0, late = 0, steps = 0,
+             copied = 0, returns = 0, adoptions = 0;
     printf("# first seed %" PRIu64 "\n", first);
     for (uint64_t seed = first; seed < first + count; seed++) {
         simulation_run(seed, SIMULATION_NO_FAULT, false, &result);
@@ -40,13 +41,20 @@ TEST_IF(!is_given_a_seed(), no_history_violates_an_invariant) {
         joiners += result.joiners;
         cuts += result.cuts;
         late += result.late;
+        copied += result.copied;
+        returns += result.returns;
+        adoptions += result.adoptions;
         steps += result.steps;
     }
     printf("# %" PRIu64 " events, %" PRIu64 " runs, %" PRIu64
            " deaths of trainers, %" PRIu64 " joiners, %" PRIu64
-           " checkpoints, %" PRIu64 " late contributions\n",
-           steps, runs, deaths, joiners, cuts, late);
-    assert_true(runs > count && deaths && joiners && cuts > count && late);
+           " checkpoints, %" PRIu64 " late contributions, %" PRIu64
+           " copies in memory, %" PRIu64 " returns to them, %" PRIu64
+           " adoptions\n",
+           steps, runs, deaths, joiners, cuts, late, copied, returns,
+           adoptions);
+    assert_true(runs > count && deaths && joiners && cuts > count && late &&
+                copied > returns && returns && adoptions);
 }
 
 TEST_IF(!is_given_a_seed(), every_planted_fault_is_found) {

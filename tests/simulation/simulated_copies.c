@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/simulation/simulated_copies.h"
+
+#include "tests/simulation/simulated_chief.h"
+#include "tests/simulation/simulated_coordinator.h"
+#include "tests/simulation/simulated_member.h"
+#include "tests/simulation/simulated_oracle.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert((int)COPIES_MOST <= (int)SIMULATED_UNITS,
+              "a join has room for all copies");
+
+enum { FETCHED_PER_STEP = 500 }; /* chance of 1000 */
+
+static void report(struct simulated *s, uint32_t p, uint64_t step, bool fetched,
+                   bool failed) {
+    const struct simulated_control sent = {
+        .id = step, .written = fetched, .failed = failed};
+    simulated_member_send_reliable(s, &s->ps[p].member, simulated_ps_process(p),
+                                   SIMULATED_COPY_REPORT, &sent);
+}
+
+void simulated_copies_written(struct simulated *s, uint32_t p,
+                              const struct simulated_snapshot *snapshot) {
+    const struct simulated_ps *ps = &s->ps[p];
+    if (s->num_parts == SIMULATED_PARTS) {
+        simulated_fail(s, "no room for a part in memory");
+        return;
+    }
+    struct simulated_part *part = &s->parts[s->num_parts];
+    part->run = ps->member.run;
+    part->count = ps->count;
+    for (uint32_t b = 0; b < ps->count; b++) {
+        part->ids[b] = ps->ids[b];
+        part->values[b] = snapshot->values[b];
+        part->versions[b] = snapshot->versions[b];
+    }
+    copies_put(&s->copies[p],
+               (struct copy){snapshot->id, p, -1, s->num_parts++});
+    report(s, p, snapshot->id, false, false);
+}
+
+void simulated_copies_skipped(struct simulated *s, uint32_t p, uint64_t step) {
+    report(s, p, step, false, true);
+}
+
+void simulated_copies_list(struct simulated *s, uint32_t p,
+                           struct simulated_control *join) {
+    struct copy list[COPIES_MOST];
+    join->round = copies_list(&s->copies[p], list);
+    for (uint64_t i = 0; i < join->round; i++) {
+        join->values[i] = list[i].step;
+        join->versions[i] = list[i].part;
+    }
+    char *manifest = copies_manifest(&s->copies[p]);
+    if (manifest)
+        sscanf(manifest, "%" SCNu64 " %" SCNu64, &join->id, &join->step);
+    free(manifest);
+}
+
+static void describe(struct simulated *s, uint32_t p, uint64_t step,
+                     uint64_t run) {
+    char manifest[64];
+    snprintf(manifest, sizeof manifest, "%" PRIu64 " %" PRIu64, step, run);
+    copies_describe(&s->copies[p], step, manifest);
+}
+
+static void load(struct simulated *s, uint32_t p, const struct copy *copy) {
+    struct simulated_ps *ps = &s->ps[p];
+    const struct simulated_part *part = &s->parts[copy->size];
+    for (uint32_t b = 0; b < ps->count; b++)
+        if (part->count != ps->count || part->ids[b] != ps->ids[b])
+            simulated_fail(s, "ps %u restores a part of other blocks", p);
+        else
+            ps->values[b] = part->values[b];
+}
+
+static void fetch(struct simulated *s, uint32_t p, uint64_t step, uint32_t part,
+                  uint32_t from, bool restores) {
+    s->ps[p].fetch = (struct simulated_fetch){.is_on = true,
+                                              .restores = restores,
+                                              .step = step,
+                                              .part = part,
+                                              .from = from,
+                                              .since = s->now};
+}
+
+void simulated_copies_plan(struct simulated *s, uint32_t p,
+                           const struct simulated_control *plan) {
+    struct copy own;
+    if (!simulated_has_fault(s, SIMULATION_COPY_UNDONE))
+        copies_begin(&s->copies[p], plan->memory ? plan->step : 0);
+    if (plan->memory)
+        describe(s, p, plan->step, plan->round);
+    if (!plan->memory || !s->ps[p].count)
+        return;
+    if (copies_find(&s->copies[p], plan->step, p, &own))
+        load(s, p, &own);
+    else
+        fetch(s, p, plan->step, p, (uint32_t)plan->versions[p], true);
+}
+
+void simulated_copies_order(struct simulated *s, uint32_t p,
+                            const struct simulated_control *order) {
+    bool early = simulated_has_fault(s, SIMULATION_COPY_DROPPED);
+    uint32_t part = (uint32_t)order->number;
+    copies_order(&s->copies[p], order->id,
+                 early && order->id ? order->id : order->clock);
+    if (order->round)
+        describe(s, p, order->clock, order->round);
+    if (!order->id || !s->ps[p].count)
+        return;
+    if (!copies_find(&s->copies[p], order->id, p, NULL))
+        report(s, p, order->id, true, true);
+    else if (copies_find(&s->copies[p], order->id, part, NULL))
+        report(s, p, order->id, true, false);
+    else
+        fetch(s, p, order->id, part, part, false);
+}
+
+/* Its pieces need neither a line of their own nor order: they are checked by
+ * their hash, and a ps that is gone is found by the chief. */
+static void take_pieces(struct simulated *s, uint32_t p) {
+    struct simulated_fetch *on = &s->ps[p].fetch;
+    const struct simulated_process *from =
+        &s->processes[simulated_ps_process(on->from)];
+    struct copy copy;
+    bool late = s->now - on->since > 2 * SIMULATED_PEER_LIMIT;
+    bool there = from->running && from->paused_until <= s->now &&
+                 copies_find(&s->copies[on->from], on->step, on->part, &copy);
+    if (!late && (!there || !simulated_chance(s, FETCHED_PER_STEP)))
+        return;
+    on->is_on = false;
+    if (late && on->restores) {
+        simulated_end(s, simulated_ps_process(p), false);
+        return;
+    }
+    if (!late)
+        copies_put(&s->copies[p], copy);
+    if (on->restores)
+        load(s, p, &copy);
+    else
+        report(s, p, on->step, true, late);
+}
+
+bool simulated_copies_step(struct simulated *s, uint32_t p) {
+    const struct simulated_fetch *on = &s->ps[p].fetch;
+    if (on->is_on)
+        take_pieces(s, p);
+    return s->processes[simulated_ps_process(p)].running &&
+           (!on->is_on || !on->restores);
+}
+
+void simulated_copies_joined(struct simulated *s, uint32_t p,
+                             const struct simulated_control *join) {
+    struct membership_copies *held = &s->chief.held[p];
+    held->count = (uint32_t)join->round;
+    for (uint32_t i = 0; i < held->count; i++) {
+        held->list[i].step = join->values[i];
+        held->list[i].part = (uint32_t)join->versions[i];
+    }
+    if (!s->chief.is_fresh || join->id <= s->chief.lineage.copy)
+        return;
+    s->chief.lineage.copy = join->id;
+    s->chief.lineage.run = join->step;
+}
+
+void simulated_copies_adopted(struct simulated *s) {
+    uint64_t step;
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        simulated_copies_joined(
+            s, p, &s->chief.adopt.answers[s->scenario.num_ranks + p]);
+    step = s->memory.step = s->chief.lineage.copy;
+    memcpy(s->memory.values, s->truth.values[step], sizeof s->memory.values);
+}
+
+/* As membership_find_copy. */
+static uint32_t find_holder(const struct simulated *s, uint64_t step,
+                            uint32_t part) {
+    uint32_t p = 0;
+    if (membership_has_copy(&s->chief.held[part], step, part))
+        return part;
+    while (p < s->scenario.num_ps &&
+           !membership_has_copy(&s->chief.held[p], step, part))
+        p++;
+    return p;
+}
+
+static bool find_all(struct simulated *s, struct simulated_control *plan) {
+    const struct simulated_lineage *lineage = &s->chief.lineage;
+    s->placed_as[s->chief.run] = s->placed_as[lineage->run];
+    for (uint32_t p = 0; p < simulated_coordinator_num_parts(s); p++) {
+        plan->versions[p] = find_holder(s, lineage->copy, p);
+        if (plan->versions[p] < s->scenario.num_ps)
+            continue;
+        s->placed_as[s->chief.run] = (uint32_t)s->chief.run;
+        return false;
+    }
+    return true;
+}
+
+void simulated_copies_choose(struct simulated *s,
+                             struct simulated_control *plan) {
+    struct simulated_lineage *lineage = &s->chief.lineage;
+    bool older = simulated_has_fault(s, SIMULATION_OLDER_START);
+    plan->memory =
+        lineage->copy &&
+        buddies_are_chosen(lineage->copy, lineage->in_vain, s->disk.step > 0,
+                           s->disk.step) != older &&
+        find_all(s, plan);
+    simulated_oracle_chosen(s, plan->memory);
+    s->start = s->disk;
+    if (!plan->memory || !simulated_has_fault(s, SIMULATION_OLD_BASE))
+        lineage->base = plan->memory ? 0 : s->disk.base;
+    plan->base = lineage->base;
+    if (plan->memory) {
+        uint64_t step = s->start.step = s->memory.step = lineage->copy;
+        memcpy(s->start.values, s->truth.values[step], sizeof s->start.values);
+        plan->round = lineage->run;
+    }
+    s->run_schedule.buddy_steps =
+        simulated_coordinator_num_parts(s) > 1 ? s->scenario.buddy_steps : 0;
+    if (plan->memory)
+        return;
+    lineage->copy = s->memory.step = 0;
+}
+
+static void order_next(struct simulated *s) {
+    const struct buddies_set *set = buddies_order(&s->chief.buddies, s->now);
+    for (uint32_t p = 0; set && p < set->num_ps; p++) {
+        const struct simulated_control order = {
+            .id = set->step,
+            .number = (p + set->num_ps - 1) % set->num_ps,
+            .clock = s->chief.lineage.copy};
+        simulated_chief_send(s, s->scenario.num_ranks + p, SIMULATED_COPY_ORDER,
+                             &order);
+    }
+}
+
+static struct buddies_set *set_of(struct simulated *s, uint64_t step) {
+    struct buddies_set *set = buddies_find(&s->chief.buddies, step);
+    return set ? set
+               : buddies_begin(&s->chief.buddies, step,
+                               simulated_coordinator_num_parts(s),
+                               s->scenario.num_ranks, s->now);
+}
+
+void simulated_copies_begin(struct simulated *s) {
+    struct buddies_set *set;
+    if (!s->run_schedule.buddy_steps || !s->chief.lineage.copy ||
+        !(set = set_of(s, s->chief.lineage.copy)))
+        return;
+    for (uint32_t p = 0; p < set->num_ps; p++)
+        set->parts[p].written = true;
+    order_next(s);
+}
+
+static void complete(struct simulated *s, struct buddies_set *set) {
+    struct simulated_control sent = {.clock = set->step, .round = s->chief.run};
+    simulated_trace(s, "chief: copy %llu is in memory",
+                    (unsigned long long)set->step);
+    simulated_oracle_copied(s, set->step);
+    s->copied++;
+    s->chief.lineage.copy = set->step;
+    s->chief.lineage.run = s->chief.run;
+    buddies_forget(&s->chief.buddies, set);
+    simulated_chief_send_ps(s, SIMULATED_COPY_ORDER, &sent);
+    order_next(s);
+}
+
+static void take_part(struct simulated *s, uint32_t p, bool fetched,
+                      struct buddies_set *set) {
+    if (!fetched)
+        set->parts[p].written = true;
+    else if (set->step == s->chief.buddies.ordered)
+        set->parts[p].fetched = true;
+    order_next(s);
+    bool one = simulated_has_fault(s, SIMULATION_COPY_ON_ONE_PS);
+    if (set->step == s->chief.buddies.ordered &&
+        (one || buddies_is_on_two(set)))
+        complete(s, set);
+}
+
+void simulated_copies_receive(struct simulated *s, uint32_t p,
+                              const struct simulated_control *sent) {
+    struct buddies_set *set =
+        sent->written ? buddies_find(&s->chief.buddies, sent->id) : NULL;
+    if (s->chief.phase != SIMULATED_TRAINING || !s->run_schedule.buddy_steps)
+        return;
+    if (!sent->written && sent->id > s->chief.lineage.copy)
+        set = set_of(s, sent->id);
+    if (!set)
+        return;
+    if (!sent->failed) {
+        take_part(s, p, sent->written, set);
+        return;
+    }
+    buddies_forget(&s->chief.buddies, set);
+    order_next(s);
+}
+
+void simulated_copies_check(struct simulated *s) {
+    struct run_buddies *buddies = &s->chief.buddies;
+    const struct buddies_set *set =
+        buddies->ordered ? buddies_find(buddies, buddies->ordered) : NULL;
+    if (buddies->ordered && !set)
+        simulated_fail(s, "the copy that is ordered is forgotten");
+    else if (set && s->now - set->since > SIMULATED_STEP_LIMIT)
+        simulated_fail(s, "a copy is under way since %.3f s",
+                       time_to_seconds(set->since));
+}
+
+void simulated_copies_close(struct simulated *s) {
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (s->chief.buddies.sets[i].step)
+            buddies_forget(&s->chief.buddies, &s->chief.buddies.sets[i]);
+}
