@@ -212,7 +212,7 @@ static const Capstan__Rejoin *rejoin_of(const struct run *run, uint32_t place) {
 }
 
 static void take_ps(struct run *run, struct roster_slot *slot) {
-    struct run_ps *ps = &run->ps[slot->index];
+    struct run_ps *ps = run_ps_of(run, slot);
     const Capstan__Rejoin *rejoin = rejoin_of(run, adopt_place(run, slot));
     ps->ready = true;
     ps->view = rejoin->view->number;

@@ -74,6 +74,8 @@ static enum status chief_allocate(struct run *run,
     bool roster = roster_open(&run->roster, settings->trains,
                               settings->num_workers, settings->num_ps,
                               time_from_seconds(run->job->timeouts.peer));
+    if (roster)
+        rewind_leave_out(run);
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
     run->plan.limits = calloc(run->roster.count + 1, sizeof *run->plan.limits);
@@ -297,7 +299,7 @@ static void take_table_counts(struct run *run, struct run_ps *ps,
  * trainers that this view lists, so they may start. */
 static void handle_ps_heartbeat(struct run *run, const struct roster_slot *slot,
                                 const Capstan__Heartbeat *heartbeat) {
-    struct run_ps *ps = &run->ps[slot->index];
+    struct run_ps *ps = run_ps_of(run, slot);
     ps->highest = heartbeat->clock;
     ps->update_s = heartbeat->update_s;
     metrics_update_step(run, heartbeat->global_step);
@@ -326,10 +328,11 @@ static void handle_square_sums(struct run *run, const struct roster_slot *slot,
     size_t next = 0;
     if (!run_is_holder(run, slot)) /* or there is no plan yet */
         return;
+    uint32_t place = roster_place(&run->roster, slot);
     for (uint32_t b = 0; b < layout_units(run->plan.layout); b++)
-        if (run->plan.ps_of_block[b] == slot->index && next < sums->n_sums)
+        if (run->plan.ps_of_block[b] == place && next < sums->n_sums)
             run->square_sums[b] = sums->sums[next++];
-    run->ps[slot->index].square_round = sums->round;
+    run->ps[place].square_round = sums->round;
     if (!has_square_sums(run, sums->round))
         return;
     double sum = 0;
@@ -518,7 +521,7 @@ static struct health_peer peer_of(const struct run *run,
         .last_seen = slot->state == ROSTER_HELD ? slot->last_seen : 0};
     snprintf(peer.address, sizeof peer.address, "%s", slot->address);
     if (slot->rank == ROSTER_NO_RANK) {
-        peer.step = run->ps[slot->index].highest;
+        peer.step = run->ps[roster_place(&run->roster, slot)].highest;
         return peer;
     }
     const struct run_trainer *trainer = &run->trainers[slot->rank];

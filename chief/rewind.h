@@ -15,7 +15,8 @@
 struct roster_slot;
 struct run;
 
-enum { REWIND_MAX_TRAINERS = 1024 };
+/* A ps with a larger index is always awaited. */
+enum { REWIND_MAX_TRAINERS = 1024, REWIND_MAX_PS = 1024 };
 
 /* In place of the slot of the process that was lost. */
 #define REWIND_CHIEF UINT32_MAX
@@ -54,7 +55,8 @@ struct rewind_lineage {
     bool requested;       /* a checkpoint is, and not taken yet */
     int64_t lost_at;      /* when a process was lost that is awaited, or the
                              chief that this one takes the place of; 0: none */
-    uint32_t lost;        /* its slot in the roster, or REWIND_CHIEF */
+    uint32_t lost;        /* its slot in the roster of all, or REWIND_CHIEF */
+    bool needs_all;       /* ps: the others cannot take over the weights */
     char folder[4096]; /* of the checkpoint that the last one had; "": none */
     struct {
         struct rewind_counts counts; /* up to that checkpoint */
@@ -63,6 +65,12 @@ struct rewind_lineage {
         uint32_t devices;       /* of the last plan, */
         uint64_t share_samples; /* and of its data */
     } ranks[REWIND_MAX_TRAINERS];
+    struct {
+        bool is_left_out; /* the run that begins has no such ps */
+        bool is_lost;     /* when the last run went back, */
+        bool is_last;     /* and its launcher starts none in its place */
+        int64_t asked;    /* when one asked for its place last; 0: none has */
+    } ps[REWIND_MAX_PS];
     struct rewind_copy copy;
 };
 
@@ -106,8 +114,28 @@ enum status rewind_check_start(const struct run *run,
  * chief's process, at any time: it ends the run. */
 unsigned rewind_deaths(const struct run *run);
 
-/* Each turn of the chief's loop. Once the trainers of an external model train:
- * tells if they cannot go back, else asks for a first checkpoint. */
+/* RUN, whose roster is complete, goes on without those ps that were not back in
+ * time. */
+void rewind_leave_out(struct run *run);
+
+/* The sender of JOIN is a ps that RUN goes on without: it waits, and its place
+ * is in the next run when this one goes back. */
+bool rewind_waits(struct run *run, const Capstan__Join *join);
+
+/* Does a ps wait so? */
+bool rewind_has_waiting(const struct run *run);
+
+/* The launcher of the ps of SLOT starts none in its place. */
+void rewind_note_last(struct run *run, const struct roster_slot *slot);
+
+/* The ps that RUN has are short of memory, TEXT. False: it has all. Else
+ * another run awaits the others. */
+bool rewind_await_all(struct run *run, const char *text);
+
+/* Each turn of the chief's loop. While members join: leaves ps out that are not
+ * back in time, if the others can take over their weights. Once the trainers of
+ * an external model train: tells if they cannot go back, else asks for a first
+ * checkpoint. */
 void rewind_step(struct run *run);
 
 /* Was the run DEAD, whose chief died before RUN's, over but for its chief, with

@@ -187,7 +187,10 @@ double run_holder_count(const struct run *run) {
 }
 
 bool run_is_holder(const struct run *run, const struct roster_slot *slot) {
-    return (run->allreduce ? slot->rank : slot->index) < run->plan.num_holders;
+    if (run->allreduce)
+        return slot->rank < run->plan.num_holders;
+    return slot->role == CLUSTER_PS &&
+           roster_place(&run->roster, slot) < run->plan.num_holders;
 }
 
 struct roster_slot *run_holder(struct run *run, uint32_t index) {
@@ -204,6 +207,10 @@ void run_holder_address(struct run *run, uint32_t index, char *text,
                  run_allreduce_holder(run)->port);
     else
         snprintf(text, size, "%s", address);
+}
+
+struct run_ps *run_ps_of(struct run *run, const struct roster_slot *slot) {
+    return &run->ps[roster_place(&run->roster, slot)];
 }
 
 struct run_ps *run_allreduce_holder(struct run *run) {

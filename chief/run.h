@@ -126,7 +126,8 @@ struct run {
     int64_t opened, phase_since, join_limit;
     int64_t training_since;       /* 0: it has not begun */
     struct run_trainer *trainers; /* [num_ranks] */
-    struct run_ps *ps; /* [num_ps], then rank 0 as holder in all-reduce */
+    struct run_ps *ps;            /* [num_ps] by place, then rank 0 as holder in
+                                     all-reduce */
 
     struct run_membership membership;
     struct adopt
@@ -161,7 +162,8 @@ struct run {
     bool has_recorded;        /* once it does */
     bool rewind_checked;      /* rewind_step has done its part, */
     bool end_checked;         /* and looked for the end of a run before */
-    bool is_rewinding;        /* another goes on from its newest checkpoint */
+    bool is_rewinding;        /* another goes on from its newest checkpoint, */
+    bool regroups;            /* as this one would, but with other ps */
     bool training_stopped;    /* it was stopped in RUN_TRAINING */
     bool resumable;           /* the same command may go on from a checkpoint */
     char export_problem[512]; /* why the export failed, or "" */
@@ -224,8 +226,12 @@ void run_stop(struct run *run, enum failure_code code, const char *format, ...)
 void run_stop_resumable(struct run *run, enum failure_code code,
                         const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* The slot of holder INDEX (< num_holders): ps INDEX, or rank 0's. */
-struct roster_slot *run_holder(struct run *run, uint32_t index);
+/* What is known of the ps of SLOT. */
+struct run_ps *run_ps_of(struct run *run, const struct roster_slot *slot);
+
+/* The slot of holder PLACE (< num_holders): the ps of that place, or rank
+ * 0's. */
+struct roster_slot *run_holder(struct run *run, uint32_t place);
 
 /* Does SLOT's process, a ps or in all-reduce a trainer, hold weights by the
  * plan? Others may send what a holder does, which does not count. */

@@ -374,6 +374,8 @@ static void list_unresponsive(const struct run *run, char *text, size_t size) {
  * for a second, in which a join is repeated. Processes that missed
  * timeouts.join are not waited for again. */
 static bool is_waiting_for_absent(const struct run *run, int64_t now) {
+    if (run->is_rewinding)
+        return false; /* it joins the run that follows */
     if (run->membership.refused_at && now - run->membership.refused_at < TIME_S)
         return true;
     bool interrupted =
@@ -444,6 +446,8 @@ static void send_stop(struct run *run, int64_t now) {
     if (run->phase != RUN_STOPPING || run->shutdown.is_ordered)
         return;
     run->shutdown.is_ordered = true;
+    if (!run->is_rewinding && rewind_has_waiting(run))
+        run->membership.refused_at = now; /* it asks again, and is told */
     /* A run may end before progress is shown again after a wait. */
     if (run->training_stopped)
         stall_update(run, now);

@@ -236,7 +236,7 @@ static void node_launch_handle_exit(struct node_launch *launch,
     char exit_text[64];
     process->pid = 0;
     launch->alive--;
-    death_report_send(&launch->report, process->record, wait_status,
+    death_report_send(&launch->report, process->record, wait_status, false,
                       launch->log);
     if (node_launch_restarts(launch, process, wait_status)) {
         process->code = code;

@@ -356,7 +356,7 @@ static enum status check_threads(bool has_secret, struct failure *why) {
  * for peers are checked where the peers are known: in the chief, and elsewhere
  * with the plan. */
 static enum status check_limits(bool has_secret, struct failure *why) {
-    enum status status = limits_descriptors(LIMITS_OWN_DESCRIPTORS, NULL, why);
+    enum status status = limits_descriptors(0, NULL, why);
     if (!status)
         status = check_address_space(why);
     return status ? status : check_threads(has_secret, why);

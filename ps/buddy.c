@@ -75,9 +75,8 @@ static enum status open_links_to(struct ps *ps, uint32_t from,
     fetch->peer = ps->plan->ps[from];
     fetch->peer.shm_key = 0; /* the file is not in shared memory */
     struct ps_links_settings links = {.process = &ps->process,
-                                      .rank = ps->member->index,
+                                      .rank = ps->place,
                                       .num_ps = 1,
-                                      .first_ps = from,
                                       .ps = &fetch->peer};
     return ps_links_open(&fetch->links, &links, why);
 }
@@ -132,8 +131,8 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
     struct copies *copies = ps->member->copies;
     Capstan__BuddyReport message = CAPSTAN__BUDDY_REPORT__INIT;
     if (copied->fd >= 0 && copies)
-        copies_put(copies, (struct copy){copied->ordered, ps->member->index,
-                                         copied->fd, copied->info.size});
+        copies_put(copies, (struct copy){copied->ordered, ps->place, copied->fd,
+                                         copied->info.size});
     else if (copied->fd >= 0)
         close(copied->fd);
     message.step = copied->ordered;
@@ -144,7 +143,7 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
 enum status buddy_open(struct ps *ps, struct failure *why) {
     struct copies *copies = ps->member->copies;
     const struct plan *plan = ps->plan;
-    uint32_t own = ps->member->index;
+    uint32_t own = ps->place;
     uint64_t start = plan->run_schedule.start;
     if (copies)
         copies_begin(copies, plan->num_buddies ? start : 0);
@@ -179,9 +178,9 @@ bool buddy_is_fetching(const struct ps *ps) {
 
 int buddy_restored(const struct ps *ps) {
     struct copy own;
-    return ps->plan->num_buddies > ps->member->index &&
+    return ps->plan->num_buddies > ps->place &&
                    copies_find(ps->member->copies, ps->plan->run_schedule.start,
-                               ps->member->index, &own)
+                               ps->place, &own)
                ? own.fd
                : -1;
 }
@@ -198,7 +197,7 @@ void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
         copies_describe(copies, order->complete, order->manifest);
     if (!order->step || order->ps >= ps->plan->num_ps)
         return;
-    if (!copies_find(copies, order->step, ps->member->index, NULL)) {
+    if (!copies_find(copies, order->step, ps->place, NULL)) {
         snapshot_agent_slow_down(ps->snapshot_agent);
         report_fetched(ps, order->step,
                        "newer copies have the place of its own part");
@@ -257,7 +256,8 @@ bool buddy_answer(struct ps *ps, struct link_frame *frame,
     if (!plan || !ps->member->copies || header->run != ps->process.run ||
         header->rank >= plan->num_ps ||
         header->incarnation != plan->ps[header->rank].incarnation ||
-        !link_is_from(ps->link, frame, cluster_party(CLUSTER_PS, header->rank)))
+        !link_is_from(ps->link, frame,
+                      cluster_party(CLUSTER_PS, plan->ps[header->rank].index)))
         return true;
     struct copy copy;
     bool found =

@@ -65,7 +65,7 @@ static enum status open_server(struct ps *ps, struct failure *why) {
     ps->ids = malloc((layout_units(plan->layout) + 1) * sizeof *ps->ids);
     if (!ps->ids)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
-    ps->num_blocks = plan_units(plan, ps->member->index, ps->ids);
+    ps->num_blocks = plan_units(plan, ps->place, ps->ids);
     ps->table_counts = calloc(ROW_SHARD_COUNTS * plan->layout->num_tables + 1,
                               sizeof *ps->table_counts);
     ps->rule_steps = calloc(ps->num_blocks + 1, sizeof *ps->rule_steps);
@@ -116,7 +116,7 @@ static enum status begin_weights(struct ps *ps, struct failure *why) {
                                          .manifest = ps->plan->restore_manifest,
                                          .base = ps->plan->restore_base,
                                          .copy = buddy_restored(ps),
-                                         .index = ps->member->index,
+                                         .index = ps->place,
                                          .ids = ps->ids,
                                          .rule_steps = ps->rule_steps};
     return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
@@ -137,9 +137,10 @@ static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
     enum status status = plan_settle_job(ps->job, message, why);
     if (!status)
         status = plan_read(&ps->plan, message, ps->job, why);
-    if (!status && ps->member->index >= ps->plan->num_ps)
-        status = status_fail(why, FAILURE_BAD_MESSAGE, "a plan of %u ps",
-                             ps->plan->num_ps);
+    if (!status && !plan_find_ps(ps->plan, ps->member->index, &ps->place))
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a plan of %u ps, without ps %u", ps->plan->num_ps,
+                             ps->member->index);
     if (!status && ps->job->histogram_every_steps)
         ps->process.histograms =
             histograms_open(ps->job->histogram_every_steps);

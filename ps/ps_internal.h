@@ -23,6 +23,7 @@ struct ps {
     struct link *link;
     struct job *job;
     struct plan *plan;
+    uint32_t place; /* among the plan's ps */
     struct shard_init shard_init;
     struct background_task *init_task; /* while weights are set, else NULL */
     struct buddy_fetch *fetch;         /* of a copy in memory, or NULL */

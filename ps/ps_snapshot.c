@@ -100,7 +100,7 @@ enum status ps_snapshot_open(struct ps *ps, struct failure *why) {
         .run = ps->process.run,
         .plan = plan,
         .owner = owner,
-        .index = ps->member->index,
+        .index = ps->place,
         .count = plan->num_ps,
         .has_first_block = ps->num_blocks && ps->ids[0] == 0,
         .can_retain = true,

@@ -32,7 +32,8 @@ struct discovery {
 struct discovery *discovery_open(const struct discovery_settings *settings) {
     struct discovery *discovery = calloc(1, sizeof *discovery);
     bool *refused =
-        calloc(settings->roster->count + 1, sizeof *discovery->refused);
+        calloc(settings->roster->count + settings->roster->left_out + 1,
+               sizeof *discovery->refused);
     if (!discovery || !refused) {
         free(discovery);
         free(refused);
@@ -135,10 +136,10 @@ static bool advance(struct discovery *discovery,
  * for the chief. */
 static const struct roster_slot *next_absent(struct discovery *discovery) {
     const struct roster *roster = discovery->settings.roster;
-    for (uint32_t i = 0; i < roster->count; i++) {
+    uint32_t count = roster->count + roster->left_out;
+    for (uint32_t i = 0; i < count; i++) {
         const struct roster_slot *slot =
-            &roster
-                 ->slots[roster->count - 1 - discovery->next++ % roster->count];
+            &roster->slots[count - 1 - discovery->next++ % count];
         bool pending = false;
         for (int c = 0; c < MAX_ANNOUNCEMENTS; c++)
             pending |= discovery->announcements[c].slot == slot;

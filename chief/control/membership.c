@@ -277,7 +277,8 @@ bool membership_has_copy(const struct membership_copies *held, uint64_t step,
 uint32_t membership_find_copy(const struct run *run, uint64_t step,
                               uint32_t part) {
     uint32_t ps = 0;
-    if (membership_has_copy(&run->ps[part].held, step, part))
+    if (part < run->roster.num_ps &&
+        membership_has_copy(&run->ps[part].held, step, part))
         return part;
     while (ps < run->roster.num_ps &&
            !membership_has_copy(&run->ps[ps].held, step, part))
@@ -293,7 +294,7 @@ bool membership_has_kept(const struct run *run, uint64_t step, uint32_t rank) {
 /* Records how much memory the joiner may still take. */
 static void store_limits(struct run *run, const struct roster_slot *slot,
                          const Capstan__Join *join) {
-    take_copies(slot->role == CLUSTER_PS ? &run->ps[slot->index].held
+    take_copies(slot->role == CLUSTER_PS ? &run_ps_of(run, slot)->held
                                          : &run->trainers[slot->rank].held,
                 join);
     struct memory_plan_limits *reported =
@@ -330,6 +331,16 @@ static bool is_size_mismatch(const struct run *run, const Capstan__Join *join,
     return true;
 }
 
+static void tell_to_wait(struct run *run, uint32_t peer) {
+    Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    refusal.waits = true;
+    send_refusal(run, peer, FAILURE_RUN_ENDED,
+                 "the run goes on without this ps, which was not back in time: "
+                 "it waits, and has its place when the run goes back the next "
+                 "time",
+                 refusal);
+}
+
 /* Does this run have a slot for JOIN? Otherwise the sender is refused. SLOT may
  * be NULL: there is none. */
 static bool is_expected(struct run *run, const struct control_message *incoming,
@@ -357,6 +368,13 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         return true;
     if (slot) {
         warn_and_refuse(run, peer, FAILURE_WRONG_CHIEF, text);
+        return false;
+    }
+    if (rewind_waits(run, join)) {
+        if (run->phase >= RUN_FINISHING && !run->is_rewinding)
+            refuse_late(run, peer, NULL);
+        else
+            tell_to_wait(run, peer);
         return false;
     }
     snprintf(text, sizeof text,
@@ -724,6 +742,8 @@ void membership_receive_exit(struct run *run, struct roster_slot *slot,
                              const Capstan__ExitReport *report) {
     char how[64];
     status_end_text((int)report->wait_status, how, sizeof how);
+    if (report->last)
+        rewind_note_last(run, slot);
     declare_dead(run, slot, how, "");
 }
 

@@ -62,9 +62,28 @@ struct roster_slot *roster_find_member(struct roster *roster,
     return NULL;
 }
 
-struct roster_slot *roster_ps(struct roster *roster, uint32_t index) {
-    assert(index < roster->num_ps);
-    return &roster->slots[roster->num_ranks + index];
+void roster_leave_out(struct roster *roster, uint32_t index) {
+    struct roster_slot *slot = roster_find(roster, CLUSTER_PS, index);
+    struct roster_slot *last = &roster->slots[roster->count - 1];
+    if (!slot)
+        return;
+    struct roster_slot left = *slot;
+    memmove(slot, slot + 1, (size_t)(last - slot) * sizeof *slot);
+    *last = left;
+    roster->count--;
+    roster->num_ps--;
+    roster->left_out++;
+}
+
+struct roster_slot *roster_ps(struct roster *roster, uint32_t place) {
+    assert(place < roster->num_ps);
+    return &roster->slots[roster->num_ranks + place];
+}
+
+uint32_t roster_place(const struct roster *roster,
+                      const struct roster_slot *slot) {
+    assert(slot->role == CLUSTER_PS);
+    return (uint32_t)(slot - roster->slots) - roster->num_ranks;
 }
 
 static void roster_take(struct roster_slot *slot,

@@ -43,7 +43,10 @@ struct roster_slot {
 
 struct roster {
     uint32_t count, num_ranks, num_ps;
-    struct roster_slot *slots; /* trainers by rank, then ps by index */
+    uint32_t left_out;         /* ps */
+    struct roster_slot *slots; /* [count]: trainers by rank, then ps by place,
+                                  in the order of their index; then those that
+                                  are left out */
     int64_t peer_limit; /* ns without a message until the member is dead */
 };
 
@@ -63,8 +66,15 @@ struct roster_slot *roster_find(struct roster *roster, enum cluster_role role,
 struct roster_slot *roster_find_member(struct roster *roster,
                                        uint64_t incarnation);
 
-/* The slot of ps INDEX (< num_ps). */
-struct roster_slot *roster_ps(struct roster *roster, uint32_t index);
+/* Before anyone joins: the run has no ps INDEX. */
+void roster_leave_out(struct roster *roster, uint32_t index);
+
+/* The slot of the ps of PLACE (< num_ps), its number among those of the run. */
+struct roster_slot *roster_ps(struct roster *roster, uint32_t place);
+
+/* The place of the ps of SLOT. */
+uint32_t roster_place(const struct roster *roster,
+                      const struct roster_slot *slot);
 
 enum roster_claim_result {
     ROSTER_GRANTED,      /* the claimant now holds the slot */

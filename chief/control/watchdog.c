@@ -164,12 +164,14 @@ static void check_phase_deadline(struct run *run, int64_t now) {
                  limit, 2 * limit);
         return;
     }
-    for (uint32_t i = 0; i < run->roster.num_ps; i++)
+    for (uint32_t i = 0; i < run->roster.num_ps; i++) {
+        const struct roster_slot *slot = roster_ps(&run->roster, i);
         if (!run->ps[i].ready)
             run_stop(run, FAILURE_STEP_TIMEOUT,
                      "ps %u on host %s did not hold its weights within %.0f s "
                      "(timeouts.step); try %.0f",
-                     i, roster_ps(&run->roster, i)->host, limit, 2 * limit);
+                     slot->index, slot->host, limit, 2 * limit);
+    }
     if (run->allreduce && !run_allreduce_holder(run)->ready)
         run_stop(run, FAILURE_STEP_TIMEOUT,
                  "rank 0 on host %s was not ready within %.0f s "
@@ -285,10 +287,11 @@ static void list_unready(const struct run *run, char *text, size_t size) {
         snprintf(text, size, "the last evaluation, checkpoint or export");
     if (run->phase != RUN_READYING)
         return;
+    const struct roster_slot *ps = run->roster.slots + run->roster.num_ranks;
     for (uint32_t i = 0; i < run->roster.num_ps && used < size; i++)
         if (!run->ps[i].ready)
             used += (size_t)snprintf(text + used, size - used, "%sps %u",
-                                     used ? ", " : "", i);
+                                     used ? ", " : "", ps[i].index);
     if (run->allreduce && !used)
         snprintf(text, size, "rank 0");
 }

@@ -217,8 +217,9 @@ static void list_members(const struct run *run,
             .host = slot->host,
             .reported = &run->plan.limits[i],
             .trains = ranked && !run->trainers[slot->rank].synthetic,
-            .elements = ranked ? elements_beside(run, slot->host)
-                               : elements_on(run, slot->index),
+            .elements =
+                ranked ? elements_beside(run, slot->host)
+                       : elements_on(run, roster_place(&run->roster, slot)),
             .remote = ranked ? 0 : remote_trainers(run, slot->host),
         };
     }
@@ -295,8 +296,9 @@ static bool check_memory(struct run *run) {
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {
-        run_stop(run, listed ? FAILURE_JOB_TOO_LARGE : why.code, "%s",
-                 why.text);
+        if (!listed || !rewind_await_all(run, why.text))
+            run_stop(run, listed ? FAILURE_JOB_TOO_LARGE : why.code, "%s",
+                     why.text);
     } else if (!status) {
         memory_plan_describe(members, count, &given, text, sizeof text);
         log_info(run->log, "memory_planned", "%s", text);
@@ -350,6 +352,7 @@ static bool write_plan(const struct run *run, Capstan__Plan *message) {
     for (uint32_t i = 0; i < count; i++) {
         struct roster_slot *slot = roster_ps((struct roster *)&run->roster, i);
         capstan__ps_endpoint__init(&endpoints[i]);
+        endpoints[i].index = slot->index;
         endpoints[i].address = slot->address;
         endpoints[i].incarnation = slot->incarnation;
         endpoints[i].shm_key = slot->shm_key;
@@ -755,10 +758,10 @@ void planning_step(struct run *run) {
 void planning_receive_ready(struct run *run, struct roster_slot *slot,
                             const Capstan__Ready *ready) {
     bool is_holder = slot->rank == 0 && run->allreduce;
-    struct run_ps *ps =
-        is_holder ? run_allreduce_holder(run) : &run->ps[slot->index];
     if (slot->role != CLUSTER_PS && !is_holder)
         return;
+    struct run_ps *ps =
+        is_holder ? run_allreduce_holder(run) : run_ps_of(run, slot);
     ps->ready = true;
     ps->shares_folder = ready->shares_folder;
     ps->port = (uint16_t)ready->port;

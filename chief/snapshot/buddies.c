@@ -25,7 +25,7 @@ enum status buddies_check(const struct run *run, struct failure *why) {
         return status_fail(why, FAILURE_JOB_UNFIT,
                            "strategy.replicas: found 1 with strategy.staleness "
                            "and a caller's model; allowed there: 0");
-    if (!run->job->replicas || num_ps > 1)
+    if (!run->job->replicas || num_ps > 1 || rewind_is_second(run))
         return STATUS_OK;
     return status_fail(why, FAILURE_JOB_UNFIT,
                        "strategy.replicas: found 1 in a run of %u ps; allowed "

@@ -573,7 +573,7 @@ void snapshot_coordinator_record_file(struct run *run,
                                       const struct roster_slot *slot,
                                       const Capstan__SnapshotReport *report) {
     struct shard_info *file =
-        &snapshot->files[run->allreduce ? 0 : slot->index];
+        &snapshot->files[run->allreduce ? 0 : roster_place(&run->roster, slot)];
     struct failure why;
     if (!snapshot->failed && !manifest_is_file_name(report->name)) {
         record_problem(snapshot, slot,

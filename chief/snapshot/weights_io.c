@@ -130,6 +130,7 @@ static enum status run_transfer(void *context, int cancel,
 /* Copies the addresses, because the roster changes while the thread runs. */
 static void list_peers(struct run *run, struct ps_links_peer *ps) {
     for (uint32_t i = 0; i < run->plan.num_holders; i++) {
+        ps[i].index = run->allreduce ? 0 : run_holder(run, i)->index;
         ps[i].incarnation = run_holder(run, i)->incarnation;
         run_holder_address(run, i, ps[i].address, sizeof ps[i].address);
     }
@@ -467,7 +468,8 @@ static enum status weights_transfer_take(struct weights_transfer *transfer,
                                          struct failure *why) {
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return status_fail(why, FAILURE_PEER_REFUSED, "ps %u at %s refused: %s",
-                           p, transfer->settings.ps[p].address, header->text);
+                           transfer->settings.ps[p].index,
+                           transfer->settings.ps[p].address, header->text);
     uint32_t b = header->blocks[0];
     enum block_state *block_state =
         &transfer->block_states[b - transfer->first];
@@ -512,7 +514,8 @@ static enum status weights_transfer_check_silence(
                 why, FAILURE_PEER_SILENT,
                 "ps %u at %s has not answered for %.0f s (timeouts.step): if "
                 "it really takes that long, set it to %.0f",
-                p, transfer->settings.ps[p].address, time_to_seconds(silent),
+                transfer->settings.ps[p].index,
+                transfer->settings.ps[p].address, time_to_seconds(silent),
                 2 * time_to_seconds(transfer->limit));
     }
     return STATUS_OK;

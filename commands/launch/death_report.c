@@ -56,12 +56,13 @@ static enum status death_report_open_link(struct death_report *report,
 /* The child's own key proves that the sender is its launcher. */
 static bool death_report_send_one(struct link *link,
                                   const struct launch_record *record,
-                                  int wait_status) {
+                                  int wait_status, bool last) {
     Capstan__ExitReport report = CAPSTAN__EXIT_REPORT__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint8_t bytes[256];
     report.wait_status = (uint32_t)wait_status;
     report.key = record->key;
+    report.last = last;
     control.version = MESSAGE_VERSION;
     control.run = record->run;
     control.incarnation = record->incarnation;
@@ -72,7 +73,7 @@ static bool death_report_send_one(struct link *link,
 }
 
 bool death_report_send(struct death_report *report, int file, int wait_status,
-                       const struct log *log) {
+                       bool last, const struct log *log) {
     struct launch_record record;
     struct failure why;
     enum status status = STATUS_OK;
@@ -85,8 +86,8 @@ bool death_report_send(struct death_report *report, int file, int wait_status,
     if (status)
         log_warning(log, "death_not_reported",
                     "the chief cannot be notified: %s", why.text);
-    bool sent =
-        !status && death_report_send_one(report->link, &record, wait_status);
+    bool sent = !status &&
+                death_report_send_one(report->link, &record, wait_status, last);
     report->unacknowledged += sent;
     return sent;
 }

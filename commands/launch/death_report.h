@@ -22,12 +22,13 @@ struct death_report {
     unsigned unacknowledged; /* reports that the chief has not confirmed */
 };
 
-/* The child of RECORD (launch_record.h) has ended with WAIT_STATUS. If it was
- * in a run and had not said goodbye, sends a report to its chief and returns
- * true. Does not block. Starts threads: the process must not fork afterwards.
+/* The child of RECORD (launch_record.h) has ended with WAIT_STATUS; LAST: it is
+ * not started again. If it was in a run and had not said goodbye, sends a
+ * report to its chief and returns true. Does not block. Starts threads: the
+ * process must not fork afterwards.
  */
 bool death_report_send(struct death_report *report, int record, int wait_status,
-                       const struct log *log);
+                       bool last, const struct log *log);
 
 /* Waits until the chief has confirmed all reports, at most 2 s, since it may
  * have ended. */

@@ -662,7 +662,9 @@ static int code_of_loss(const struct launch *launch) {
     return first ? first->lost : 0;
 }
 
-/* A process that has ended is started again while the run goes on. */
+/* A process that has ended is started again while the run goes on. Of a ps
+ * whose restarts are used up the others may take over the weights: the chief
+ * decides. */
 static bool start_again(struct launch *launch, struct launch_process *process,
                         int wait_status) {
     const struct launch_settings *options = launch->options;
@@ -675,7 +677,8 @@ static bool start_again(struct launch *launch, struct launch_process *process,
         restarts_now(&process->restarts, process->name, options->log);
     else if (!restarts_next(&process->restarts, process->name, wait_status,
                             options->max_restarts, options->log)) {
-        if (leads)
+        if (leads || (!strcmp(process->type, "ps") &&
+                      launch_record_has_joined(process->record)))
             return false;
         abort_run(launch, process, STATUS_RETRY);
     }
@@ -719,10 +722,12 @@ static void launch_handle_exit(struct launch *launch,
         return;
     }
     bool lost = record_loss(launch, process, wait_status);
-    bool reported = launch->processes[0].pid &&
-                    death_report_send(&launch->report, process->record,
-                                      wait_status, launch->options->log);
-    if (start_again(launch, process, wait_status))
+    bool again = start_again(launch, process, wait_status);
+    bool reported =
+        launch->processes[0].pid &&
+        death_report_send(&launch->report, process->record, wait_status, !again,
+                          launch->options->log);
+    if (again)
         return;
     if (lost)
         log_loss(launch, process, wait_status);

@@ -49,7 +49,7 @@ bool restarts_next(struct restarts *restarts, const char *name, int wait_status,
     if (restarts->count == most) {
         log_error(log, "restarts_used_up",
                   "%s %s, and was started again %u times within %lld s "
-                  "(--max-restarts): the run ends",
+                  "(--max-restarts): it is not started again",
                   name, exit_text, restarts->count,
                   (long long)(RESTART_WINDOW / TIME_S));
         return false;

@@ -51,11 +51,12 @@ enum status limits_descriptors(uint64_t more, const char *consumer,
     if (limit.rlim_max < needed)
         return status_fail(
             why, FAILURE_LIMIT_TOO_LOW,
-            "this process may have %llu open files, and with %s needs %llu: raise "
+            "this process may have %llu open files, and%s%s needs %llu: raise "
             "the limit (ulimit -n %llu; LimitNOFILE of systemd, nofile in "
             "/etc/security/limits.conf)",
-            (unsigned long long)limit.rlim_max, consumer,
-            (unsigned long long)needed, (unsigned long long)needed);
+            (unsigned long long)limit.rlim_max, consumer ? " with " : "",
+            consumer ? consumer : "", (unsigned long long)needed,
+            (unsigned long long)needed);
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
     return STATUS_OK;

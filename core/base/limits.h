@@ -21,11 +21,11 @@ uint32_t cores_limited(const char *root, uint32_t cores);
  * look-ups, ports. */
 enum { LIMITS_OWN_DESCRIPTORS = 64 };
 
-/* Makes room for MORE descriptors for CONSUMER ("4 ps") besides the process's
- * own and the files open now; connections that are open, of members or of
- * unknown peers, are not counted. Raises the soft limit, to 65536 where the
- * hard limit allows. STATUS_CONFIG with the number needed if the hard limit is
- * lower. */
+/* Makes room for MORE descriptors for CONSUMER ("4 ps"; NULL: none) besides the
+ * process's own and the files open now; connections that are open, of members
+ * or of unknown peers, are not counted. Raises the soft limit, to 65536 where
+ * the hard limit allows. STATUS_CONFIG with the number needed if the hard limit
+ * is lower. */
 enum status limits_descriptors(uint64_t more, const char *consumer,
                                struct failure *why) MUST_CHECK;
 

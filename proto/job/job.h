@@ -169,7 +169,7 @@ struct job_zero {
 
 /* Seconds. */
 struct job_timeouts {
-    double join, peer, step, grace, stop, recover, chief;
+    double join, peer, step, grace, stop, recover, spare, chief;
 };
 
 /* NULL: not given; a tracking_uri of "": off. */

@@ -915,6 +915,15 @@ static void warn_other_job(struct control_client *client, unsigned index) {
                                 "answers as the chief of another job");
 }
 
+/* The run goes on without this process, which may join the one that follows. */
+static void wait_on(struct control_client *client,
+                    const Capstan__Refusal *refusal, int64_t now) {
+    if (!client->answered)
+        log_info(client->process->log, "ps_waits", "%s", refusal->text);
+    client->answered = true;
+    client->opened = client->last_wait_log = now;
+}
+
 /* WHY: what link INDEX has sent. A chief of another release may be replaced by
  * one of this. */
 static void warn_malformed(struct control_client *client, unsigned index,
@@ -1025,6 +1034,11 @@ static bool accept(struct control_client *client,
     if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL &&
         control->refusal->other_job) {
         warn_other_job(client, index);
+        return false;
+    }
+    if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL &&
+        control->refusal->waits && !client->joined) {
+        wait_on(client, control->refusal, now);
         return false;
     }
     if (control->body_case == CAPSTAN__CONTROL__BODY_REFUSAL)

@@ -38,11 +38,11 @@ static enum status open_link(struct ps_links *links, uint32_t p,
                              struct failure *why) {
     const struct ps_links_settings *s = &links->settings;
     struct lookup *lookup = &links->lookups[p];
-    struct link_settings link = {
-        .max_frame = MESSAGE_MAX_PAYLOAD,
-        .address = s->process->address,
-        .keys = s->process->keys,
-        .party = cluster_party(CLUSTER_PS, s->first_ps + p)};
+    struct link_settings link = {.max_frame = MESSAGE_MAX_PAYLOAD,
+                                 .address = s->process->address,
+                                 .keys = s->process->keys,
+                                 .party =
+                                     cluster_party(CLUSTER_PS, s->ps[p].index)};
     enum status status =
         link_open(&links->links[p], s->process->zmq, LINK_CLIENT, &link, why);
     if (status)
@@ -120,7 +120,7 @@ enum status ps_links_connect(struct ps_links *links, uint32_t p, int64_t now,
     if (state == RESOLVE_FAILED)
         return status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
                            "cannot find host %s of ps %u: %s", lookup->host,
-                           links->settings.first_ps + p, text);
+                           links->settings.ps[p].index, text);
     enum status status = link_connect(links->links[p], text, why);
     lookup->found |= !status;
     return status;
@@ -218,7 +218,7 @@ bool ps_links_receive(struct ps_links *links, uint32_t p,
                               frame->header.size, &why))
             log_warning(links->settings.process->log,
                         "malformed_message_rejected", "from ps %u: %s",
-                        links->settings.first_ps + p, why.text);
+                        links->settings.ps[p].index, why.text);
         else if (ps_links_is_addressed(links, p, *header) &&
                  !take_admission(links, p, *header, frame))
             return true;

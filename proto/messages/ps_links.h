@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct ps_links_peer {
+    uint32_t index;       /* of the ps */
     char address[300];    /* host:port of a ps's data link */
     uint64_t incarnation; /* answers of others are dropped; 0: of none */
     uint64_t shm_key;     /* key of its shared-memory offer, 0: none */
@@ -26,8 +27,8 @@ struct ps_links_peer {
  * this host. */
 struct ps_links_settings {
     const struct process *process;
-    uint32_t rank;                  /* the client's; 0 if it has none */
-    uint32_t num_ps, first_ps;      /* the number of the first of them */
+    uint32_t rank; /* the client's; 0 if it has none */
+    uint32_t num_ps;
     const struct ps_links_peer *ps; /* [num_ps] */
     const char *inproc;             /* the ps's link in this process, or NULL */
 };

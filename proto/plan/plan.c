@@ -155,8 +155,21 @@ static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
                  message->ps[i]->address);
         plan->ps[i].incarnation = message->ps[i]->incarnation;
         plan->ps[i].shm_key = message->ps[i]->shm_key;
+        plan->ps[i].index = message->ps[i]->index;
+        if (i && plan->ps[i].index <= plan->ps[i - 1].index)
+            return status_fail(why, FAILURE_BAD_MESSAGE,
+                               "a plan with ps %u after ps %u",
+                               plan->ps[i].index, plan->ps[i - 1].index);
     }
     return STATUS_OK;
+}
+
+bool plan_find_ps(const struct plan *plan, uint32_t index, uint32_t *place) {
+    uint32_t p = 0;
+    while (p < plan->num_ps && plan->ps[p].index != index)
+        p++;
+    *place = p;
+    return p < plan->num_ps;
 }
 
 /* From memory each part that is on a ps comes from one of them. */

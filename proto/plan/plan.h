@@ -82,8 +82,11 @@ enum status plan_read_scaler(struct loss_scaler *out,
 /* Writes it to a message, which borrows nothing. */
 Capstan__LossScaler plan_scaler_message(const struct loss_scaler *scaler);
 
-/* Writes the blocks of PS, then its partitions, to IDS [layout_units] in order;
- * returns how many. */
+/* Writes the place of ps INDEX among those of the plan. False: it has none. */
+bool plan_find_ps(const struct plan *plan, uint32_t index, uint32_t *place);
+
+/* Writes the blocks of the ps of place PS, then its partitions, to IDS
+ * [layout_units] in order; returns how many. */
 uint32_t plan_units(const struct plan *plan, uint32_t ps, uint32_t *ids);
 
 /* Reads the parameters of a message; layout_build checks them. */

@@ -190,7 +190,7 @@ static void report(struct death_report *report,
                    const struct launch_record *record) {
     int file = launch_record_open();
     launch_record_write(file, record);
-    assert_true(death_report_send(report, file, SIGKILL, NULL));
+    assert_true(death_report_send(report, file, SIGKILL, false, NULL));
     close(file);
 }
 

@@ -213,6 +213,26 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
 }
 
 /* Beta's folder is that of ps 0, which no chief sees. */
+/* Its shard is on its own host. */
+TEST(a_ps_that_alone_has_its_shard_is_awaited) {
+    struct cluster_fixture fixture;
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"epochs\": 300,"
+                         " \"checkpoint\": {\"every_steps\": 250},"
+                         " \"timeouts\": {\"peer\": 2, \"spare\": 0}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_all(&fixture, "beta", "gamma");
+    struct cluster_process *leader = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 1);
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "worker 1 joined");
+    start_on(&fixture, ps, "gamma");
+    cluster_fixture_expect_soon(&fixture, CLUSTER_FIXTURE_TASKS, 0);
+    assert_false(cluster_fixture_has_logged(leader, "so that the run goes on"));
+}
+
 TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     struct cluster_fixture fixture;
     const char *beta;

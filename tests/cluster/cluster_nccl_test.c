@@ -270,7 +270,8 @@ static struct pair start_endless(struct cluster_run *run, const char *more) {
     static const char *const job[] = {"job.json", "--json", NULL};
     char changes[512];
     snprintf(changes, sizeof changes,
-             "{\"steps\": 10000000, \"device\": \"cuda\","
+             "{\"steps\": 10000000, \"steps_per_print\": 100,"
+             " \"device\": \"cuda\","
              " \"strategy\": {\"type\": \"allreduce\","
              " \"backend\": \"nccl\"}, %s, \"steps_per_epoch\": 10000000}",
              more);
@@ -278,8 +279,7 @@ static struct pair start_endless(struct cluster_run *run, const char *more) {
     cluster_run_describe(run, 0, 0, 2);
     struct pair pair = {start_rank(run, 0, NULL, job),
                         start_rank(run, 1, NULL, NULL)};
-    cluster_run_await(pair.zero, "steps 0 to", DEADLINE);
-    cluster_fixture_sleep(1);
+    cluster_run_await(pair.zero, "loss ", DEADLINE);
     return pair;
 }
 
@@ -327,7 +327,7 @@ TEST(a_killed_rank_that_is_started_again_takes_its_place) {
     for (int i = 0; i < 2; i++) {
         const char *const arguments[] = {"job.json",
                                          "--set",
-                                         "steps=60",
+                                         "steps=300",
                                          "--set",
                                          sets[i],
                                          "--set",

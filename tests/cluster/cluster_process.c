@@ -259,19 +259,30 @@ static bool find_line(struct cluster_process *process, const char *text) {
     return false;
 }
 
-static struct timespec in_seconds(double seconds) {
-    int64_t end = time_now() + time_from_seconds(seconds);
-    return (struct timespec){end / TIME_S, end % TIME_S};
+enum { SLICE_MS = 100 };
+
+static int slices_in(double seconds) {
+    return 1 + (int)(1000 * seconds / SLICE_MS);
+}
+
+/* Waits for more of PROCESS, whose mutex is held, and counts a slice that has
+ * passed without in LEFT: a machine that stands still as a whole, and the
+ * process with it, is late by no more than one. False: none is left. */
+static bool wait_a_slice(struct cluster_process *process, int *left) {
+    int64_t end = time_now() + SLICE_MS * TIME_MS;
+    const struct timespec deadline = {end / TIME_S, end % TIME_S};
+    if (pthread_cond_timedwait(&process->more, &process->mutex, &deadline))
+        --*left;
+    return *left > 0;
 }
 
 const char *cluster_run_await(struct cluster_process *process, const char *text,
                               double seconds) {
-    struct timespec deadline = in_seconds(seconds);
+    int left = slices_in(seconds);
     pthread_mutex_lock(&process->mutex);
     bool found = find_line(process, text), late = false;
     while (!found && !process->ended && !late) {
-        late =
-            pthread_cond_timedwait(&process->more, &process->mutex, &deadline);
+        late = !wait_a_slice(process, &left);
         found = find_line(process, text);
     }
     pthread_mutex_unlock(&process->mutex);
@@ -315,12 +326,10 @@ static void reap(struct cluster_process *process) {
 /* Reads on to the end of what an ended process has written: with a deadline of
  * its own, as it may have ended in the last moment of that of its end. */
 static bool await_streams(struct cluster_process *process) {
-    struct timespec deadline = in_seconds(CLUSTER_RUN_DEADLINE);
-    bool late = false;
+    int left = slices_in(CLUSTER_RUN_DEADLINE);
     pthread_mutex_lock(&process->mutex);
-    while (!process->ended && !late)
-        late =
-            pthread_cond_timedwait(&process->more, &process->mutex, &deadline);
+    while (!process->ended && wait_a_slice(process, &left))
+        continue;
     bool ended = process->ended;
     pthread_mutex_unlock(&process->mutex);
     return ended;
@@ -330,7 +339,10 @@ int cluster_run_exit(struct cluster_process *process, double seconds) {
     struct pollfd item = {process->descriptor, POLLIN, 0};
     if (process->reaped)
         return process->code;
-    if (poll(&item, 1, (int)(1000 * seconds)) != 1) {
+    int left = slices_in(seconds), ready;
+    while (!(ready = poll(&item, 1, SLICE_MS)) && --left > 0)
+        continue;
+    if (ready != 1) {
         show_words(process);
         fail_msg("%s did not end within %g s", process->name, seconds);
     }

@@ -282,11 +282,84 @@ TEST(without_a_launcher_the_death_of_a_ps_is_known_at_once) {
     expect_rewinds(leader, 1);
 }
 
+static void write_spare_job(struct cluster_run *run, const char *dir,
+                            double spare, const char *more) {
+    cluster_run_job(
+        run, textf("{\"epochs\": 400, \"steps_per_print\": 10, \"checkpoint\": "
+                   "{\"dir\": \"%s\", \"every_steps\": 250, \"keep\": 100}, "
+                   "\"timeouts\": {\"peer\": 2, \"spare\": %g}%s}",
+                   dir, spare, more));
+}
+
+/* The one in `a`, with the same trainers as those that are started by hand. */
+static void undisturbed_by_hand(struct cluster_run *run, const char *more) {
+    write_spare_job(run, "a", 10, more);
+    cluster_run_expect(cluster_run_start(run, "whole",
+                                         WORDS("local", "job.json", "--ps", "2",
+                                               "--workers", "3"),
+                                         NULL),
+                       0, LONG);
+}
+
+TEST(another_ps_takes_over_from_one_that_does_not_come_back) {
+    static const char *const mores[] = {
+        ", \"gradient_clipping\": 0.5",
+        ", \"optimizer\": {\"type\": \"Adam\"}"};
+    for (unsigned dies = 0; dies < 2; dies++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        undisturbed_by_hand(run, mores[dies]);
+        write_spare_job(run, "b", 0.3, mores[dies]);
+        unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", dies);
+        struct cluster_process *leader = fixture.tasks[0].process;
+        cluster_run_await_soon(leader, "so that the run goes on with 1 ps");
+        cluster_run_await_soon(
+            leader, textf("after the loss of ps %u, without it: ", dies));
+        cluster_fixture_expect(&fixture, ps, 0, LONG);
+        expect_rewinds(leader, 1);
+        cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    }
+}
+
+TEST(a_ps_that_comes_late_has_its_place_the_next_time) {
+    struct cluster_fixture fixture;
+    undisturbed_by_hand(run, "");
+    write_spare_job(run, "b", 0.3, "");
+    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
+    unsigned other = cluster_fixture_find(&fixture, "ps", 1);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "so that the run goes on with 1 ps");
+    cluster_run_await_soon(leader, "the run goes on after step ");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, " is back: it waits");
+    cluster_run_signal(fixture.tasks[other].process, SIGKILL);
+    cluster_run_await_soon(leader, "ps 0 joined");
+    cluster_run_await_soon(leader, "after the loss of ps 1, without it: ");
+    cluster_fixture_expect(&fixture, other, 0, LONG);
+    expect_rewinds(leader, 2);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* What comes when the run is over, or nearly, ends too. */
+TEST(a_ps_that_comes_late_ends_with_the_run) {
+    struct cluster_fixture fixture;
+    write_spare_job(run, "b", 0, "");
+    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "the run goes on after step ");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, " is back: it waits");
+    cluster_run_signal(leader, SIGTERM);
+    cluster_run_expect_soon(leader, TERMINATED);
+    cluster_run_expect_soon(fixture.tasks[ps].process, RETRY);
+}
+
 TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
     struct cluster_fixture fixture;
     cluster_run_job(run, "{\"epochs\": 100000, \"checkpoint\": "
                          "{\"every_steps\": 50}, "
-                         "\"timeouts\": {\"peer\": 2, \"recover\": 2}}");
+                         "\"timeouts\": {\"peer\": 2, \"recover\": 2, "
+                         "\"spare\": 100}}");
     unsigned ps = kill_by_hand(run, &fixture, 2, 1, "ps", 0);
     struct cluster_process *leader = fixture.tasks[0].process;
     cluster_fixture_expect(&fixture, ps, RETRY, CLUSTER_RUN_DEADLINE);
@@ -405,7 +478,16 @@ TEST(recovery_end_ends_the_run) {
     cluster_fixture_expect_logged(local, "resumes from ");
 }
 
-/* Used up, or none. */
+/* Each time after its first checkpoint. */
+static void lose_twice(struct cluster_process *local, const char *role) {
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = await_pid(local, role);
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        assert_int_equal(kill(pid, SIGKILL), 0);
+    }
+}
+
+/* There is none, or no other that may take over. */
 TEST(a_run_whose_ps_is_not_started_again_ends) {
     cluster_run_job(run, JOB);
     struct cluster_process *local = start(
@@ -414,16 +496,27 @@ TEST(a_run_whose_ps_is_not_started_again_ends) {
     cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_expect_soon(local, RETRY);
-    local = start(run, "one",
-                  WORDS("--set", "checkpoint.dir=c", "--max-restarts", "1"));
-    pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "chief: checkpoint ");
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    pid = await_pid(local, "ps 1");
-    cluster_run_await_soon(local, "the run goes on after step ");
-    assert_int_equal(kill(pid, SIGKILL), 0);
+    local = cluster_run_start(run, "one",
+                              WORDS("local", "job.json", "--ps", "1",
+                                    "--workers", "2", "--set",
+                                    "checkpoint.dir=c", "--max-restarts", "1"),
+                              NULL);
+    lose_twice(local, "ps 0");
     cluster_run_expect_soon(local, RETRY);
     cluster_fixture_expect_logged(local, "(--max-restarts)");
+}
+
+/* They are used up: nobody awaits it. */
+TEST(a_ps_that_local_does_not_start_again_is_replaced_at_once) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "one",
+              WORDS("--set", "checkpoint.dir=b", "--max-restarts", "1", "--set",
+                    "timeouts.spare=600"));
+    lose_twice(local, "ps 1");
+    cluster_run_await_soon(local, "ps 1: not back and not started again");
+    expect_end(run, local, 2);
 }
 
 TEST(a_worker_of_local_is_started_again_and_trains_on) {
@@ -441,7 +534,7 @@ TEST(a_worker_of_local_is_started_again_and_trains_on) {
 
 /* A checkpoint is requested while no trainer is there. */
 TEST(the_only_worker_is_started_again_during_a_checkpoint) {
-    cluster_run_job(run, "{\"epochs\": 40, \"checkpoint\": "
+    cluster_run_job(run, "{\"epochs\": 300, \"checkpoint\": "
                          "{\"every_seconds\": 0.02}}");
     struct cluster_process *local =
         cluster_run_start(run, "only",

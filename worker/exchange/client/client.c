@@ -120,8 +120,8 @@ static enum status client_open_links(struct client *client,
         struct client_peer *peer = &client->peers[p];
         peer->link = ps_links_all(client->links)[p];
         link_limit_rate(peer->link, s->link_gbits, s->plan->num_ps);
-        snprintf(peer->name, sizeof peer->name, "ps %u at %s", p,
-                 s->plan->ps[p].address);
+        snprintf(peer->name, sizeof peer->name, "ps %u at %s",
+                 s->plan->ps[p].index, s->plan->ps[p].address);
         peer->lost = peer->holds ? time_now() : 0; /* not connected yet */
     }
     return status;
@@ -751,10 +751,12 @@ static void client_log_transport(const struct client *client, uint32_t p,
          now - peer->transport_since < TRANSPORT_SETTLE_TIME))
         return;
     const struct log *log = client->settings.process->log;
+    uint32_t index = client->settings.plan->ps[p].index;
     if (link_is_over_shm(peer->link))
-        log_detail(log, "transport_chosen", "ps %u: %s", p, peer->transport);
+        log_detail(log, "transport_chosen", "ps %u: %s", index,
+                   peer->transport);
     else
-        log_info(log, "transport_chosen", "ps %u: %s", p, peer->transport);
+        log_info(log, "transport_chosen", "ps %u: %s", index, peer->transport);
     peer->transport[0] = 0;
     peer->transport_logged = true;
 }

@@ -643,7 +643,8 @@ static void handle_reply(struct client *client, uint32_t ps,
     case CAPSTAN__DATA_HEADER__KIND__REFUSED:
         if (strncmp(client->refusal, header->text, sizeof client->refusal - 1))
             log_warning(client->settings.process->log, "request_refused",
-                        "ps %u refused: %s", ps, header->text);
+                        "ps %u refused: %s",
+                        client->settings.plan->ps[ps].index, header->text);
         snprintf(client->refusal, sizeof client->refusal, "%s", header->text);
         break;
     default:

@@ -198,6 +198,7 @@ static const struct setting {
     {"timeouts.step=1", "timeouts.step=x", "timeouts.step=0"},
     {"timeouts.grace=1", "timeouts.grace=x", "timeouts.grace=0"},
     {"timeouts.recover=1", "timeouts.recover=x", "timeouts.recover=0"},
+    {"timeouts.spare=0", "timeouts.spare=x", "timeouts.spare=-1"},
     {"timeouts.chief=0", "timeouts.chief=x", "timeouts.chief=-1"},
     {"timeouts.stop=1", "timeouts.stop=x", "timeouts.stop=0"},
     {"compare.ps=[1,2,4]", "compare.ps=all", "compare.ps=[2,2]"},

@@ -34,6 +34,7 @@ static int setup(void **state) {
         capstan__ps_endpoint__init(&fixture.places[p]);
         fixture.places[p].address = p ? "[::1]:7" : "10.0.0.1:7";
         fixture.places[p].incarnation = 5 + (uint64_t)p;
+        fixture.places[p].index = 2 * (uint32_t)p;
         fixture.place_of[p] = &fixture.places[p];
     }
     for (int b = 0; b < BLOCKS; b++)
@@ -169,6 +170,9 @@ TEST(fields_out_of_range_are_named) {
     message->n_ps = 1;
     refused(fixture, FAILURE_BAD_MESSAGE, "block 1 on ps 1 of 1");
     *message = sound;
+    message->ps[1]->index = 0;
+    refused(fixture, FAILURE_BAD_MESSAGE, "ps 0 after ps 0");
+    message->ps[1]->index = 2;
     message->block_ps.len -= 2;
     refused(fixture, FAILURE_BAD_MESSAGE, "3 places for 4 blocks");
     message->block_ps.len = 1;
