@@ -414,7 +414,7 @@ void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
 static void take_written(struct run *run, const struct roster_slot *slot,
                          const Capstan__SnapshotReport *part, uint64_t step) {
     struct buddies_set *set = set_of(run, step);
-    if (!set || set->parts[slot->index].written)
+    if (!set || set->parts[roster_place(&run->roster, slot)].written)
         return; /* with staleness: it was taken twice */
     if (part->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN) {
         give_up_by(run, set, slot, part->error);
@@ -425,7 +425,7 @@ static void take_written(struct run *run, const struct roster_slot *slot,
         give_set_up(run, set, set->snapshot.problem);
         return;
     }
-    set->parts[slot->index].written = true;
+    set->parts[roster_place(&run->roster, slot)].written = true;
     order_next(run);
 }
 
@@ -445,7 +445,7 @@ void buddies_receive(struct run *run, const struct roster_slot *slot,
     if (*report->error)
         give_up_by(run, set, slot, report->error);
     else
-        set->parts[slot->index].fetched = true;
+        set->parts[roster_place(&run->roster, slot)].fetched = true;
 }
 
 /* With staleness, where the ps count no rounds. */
