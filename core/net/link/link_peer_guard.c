@@ -50,6 +50,7 @@ enum { GREETING_BYTES = 1 << 10 /* and more than a handshake */ };
 /* A handshake by CURVE: more bytes than a segment of the client's has, and than
  * this side sends before READY (the greeting's 64 and 170 of WELCOME). */
 enum { HANDSHAKE_SEGMENT = 1 << 10, HANDSHAKE_SENT = 256 };
+static const int64_t SLICE = TIME_MS / 5;
 /* Each takes about 28 KB of libzmq's memory. */
 enum { MOST_IN_HANDSHAKE = 64, ZMTP_GREETING = 64 };
 /* So long what ended connections may have left unread keeps others out. */
@@ -489,6 +490,7 @@ static void *guard(void *context) {
     size_t size = sizeof ready[1].fd;
     eventfd_t wakes;
     zmq_getsockopt(link->monitor, ZMQ_FD, &ready[1].fd, &size);
+    time_slice_set(SLICE); /* a look is short, and a late one costs memory */
     while (!atomic_load(&link->guard_ends)) {
         atomic_store(&link->guard_waits, true);
         pthread_mutex_lock(&link->mutex);
