@@ -237,6 +237,12 @@ static void order_next(struct simulated *s) {
             .id = set->step,
             .number = (p + set->num_ps - 1) % set->num_ps,
             .clock = s->chief.lineage.copy};
+        if (!set->parts[order.number].written)
+            simulated_fail(s,
+                           "the part of ps %llu of step %llu is ordered "
+                           "before it is there",
+                           (unsigned long long)order.number,
+                           (unsigned long long)set->step);
         simulated_chief_send(s, s->scenario.num_ranks + p, SIMULATED_COPY_ORDER,
                              &order);
     }
