@@ -20,6 +20,7 @@
 
 enum { POLLS_PER_CLOCK = 32 }; /* polls of the ring per reading of the clock */
 enum { SIDES = 2 };            /* threads that use a connection */
+enum { CALLERS = 128 };        /* those of other users among them are left */
 static const int64_t SPIN_TIME = 50 * TIME_US;
 
 struct gloo_shm {
@@ -85,15 +86,18 @@ struct gloo_shm *gloo_shm_connect(const char *name,
 struct gloo_shm *gloo_shm_accept(int listener, const struct gloo_shm_ends *ends,
                                  char *text, size_t size) {
     struct shm_connection_settings settings = settings_of(ends);
-    int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (socket < 0) {
-        snprintf(text, size, "it has not called");
-        return NULL;
+    struct shm_connection *called = NULL;
+    int socket = 0, callers = 0;
+    while (!called && socket >= 0 && callers++ < CALLERS) {
+        socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (socket >= 0)
+            called = shm_connection_accept(socket, &settings);
     }
-    struct gloo_shm *connection =
-        gloo_shm_open_connection(shm_connection_accept(socket, &settings));
-    if (!connection) {
-        snprintf(text, size, "it is another user's, or there is no memory");
+    struct gloo_shm *connection = gloo_shm_open_connection(called);
+    if (!called) {
+        snprintf(text, size, "it has not called");
+    } else if (!connection) {
+        snprintf(text, size, "no memory");
     } else if (shm_connection_step(connection->shm_connection, time_now()) ==
                SHM_CONNECTION_FAILED) {
         snprintf(text, size, "%s", gloo_shm_error(connection));

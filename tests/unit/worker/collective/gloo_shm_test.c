@@ -6,10 +6,12 @@
 #include "core/base/time.h"
 #include "core/net/shm/shm_connection_internal.h"
 #include "tests/lib/seed.h"
+#include "tests/lib/skip.h"
 #include "tests/lib/test.h"
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAXIMUM = 3 * GLOO_SHM_CHUNK + 5 };
@@ -233,6 +235,23 @@ TEST(connecting_without_a_listener_or_reply_fails) {
     fixture->there = gloo_shm_connect(fixture->name, &there, text, sizeof text);
     assert_false(gloo_shm_open(fixture->there, text, sizeof text));
     assert_string_equal(text, "another process is at the other end");
+}
+
+/* The name is there for each user of the host to see. */
+TEST(another_user_who_calls_first_keeps_no_rank_out) {
+    enum { NOBODY = 65534 };
+    char text[128] = "";
+    int status;
+    if (geteuid())
+        skip_test("only root can become another user");
+    pid_t child = fork();
+    if (!child)
+        _exit(setresuid(NOBODY, NOBODY, NOBODY) ||
+              gloo_shm_connect(fixture->name, &there, text, sizeof text));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    connect_pair(fixture);
+    send_bytes(fixture->there, 100, 1);
 }
 
 TEST(two_pairs_have_two_names) {
