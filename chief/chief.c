@@ -21,6 +21,7 @@
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
 #include "chief/snapshot/weights_io.h"
+#include "chief/take_over.h"
 #include "core/base/limits.h"
 #include "core/base/time.h"
 #include "proto/messages/launch_record.h"
@@ -75,7 +76,7 @@ static enum status chief_allocate(struct run *run,
                               settings->num_workers, settings->num_ps,
                               time_from_seconds(run->job->timeouts.peer));
     if (roster)
-        rewind_leave_out(run);
+        take_over_leave_out(run);
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
     run->plan.limits = calloc(run->roster.count + 1, sizeof *run->plan.limits);
@@ -658,6 +659,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     watchdog_step(run, now);
     hang_report_step(run, now);
     rewind_step(run);
+    take_over_step(run);
     snapshot_coordinator_step(run, now);
     buddies_step(run, metrics_write_until);
     run_series_step(run, now);

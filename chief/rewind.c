@@ -2,6 +2,7 @@
 #include "chief/rewind.h"
 
 #include "chief/run.h"
+#include "chief/take_over.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
@@ -365,41 +366,11 @@ static void target_text(const struct run *run, char *text, size_t size) {
                  saved ? run->checkpoints.folder : "");
 }
 
-/* Can each ps read all of the newest checkpoint? Without one none needs to. */
-static bool rewind_is_shared(const struct run *run) {
-    struct manifest newest = {0};
-    struct failure why;
-    bool found = false, shared = true;
-    if (checkpoint_reader_newest(run->job->checkpoint.dir,
-                                 CHECKPOINT_READER_ANY, &newest, &found,
-                                 run->log, &why))
-        return false;
-    for (uint32_t i = 0; found && i < newest.num_files; i++)
-        shared &= !newest.files[i].host[0];
-    manifest_clear(&newest);
-    return shared;
-}
-
-/* Can the ps that RUN has take over the weights of those that it lacks? */
-static bool can_take_over(const struct run *run) {
-    return roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD) &&
-           !run->allreduce &&
-           run->roster.num_ps + run->roster.left_out <= REWIND_MAX_PS &&
-           !run->lineage->needs_all && run->job->checkpoint.dir &&
-           rewind_is_shared(run);
-}
-
-static bool rewind_is_last(const struct run *run,
-                           const struct roster_slot *slot) {
-    return slot->role == CLUSTER_PS && slot->index < REWIND_MAX_PS &&
-           run->lineage->ps[slot->index].is_last;
-}
-
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed) {
     char target[sizeof run->checkpoints.folder + 64];
     if (!is_needed_member(run, slot) || !may_go_back(run) ||
-        (rewind_is_last(run, slot) && !can_take_over(run)))
+        take_over_is_in_vain(run, slot))
         return false;
     run->is_rewinding = true;
     rewind_note_loss(run, slot);
@@ -498,145 +469,10 @@ static void end_if_was_over(struct run *run) {
                  dead, step);
 }
 
-void rewind_leave_out(struct run *run) {
-    for (uint32_t i = 0; run->lineage && i < REWIND_MAX_PS; i++)
-        if (run->lineage->ps[i].is_left_out)
-            roster_leave_out(&run->roster, i);
-}
-
-bool rewind_waits(struct run *run, const Capstan__Join *join) {
-    uint32_t index = join->index;
-    if (!run->lineage || join->role != CLUSTER_PS || index >= REWIND_MAX_PS ||
-        !run->lineage->ps[index].is_left_out)
-        return false;
-    if (!run->lineage->ps[index].asked)
-        log_info(run->log, "ps_waits",
-                 "ps %u on host %s (pid %u) is back: it waits, and has its "
-                 "place when the run goes back the next time",
-                 index, join->host, join->pid);
-    run->lineage->ps[index].asked = time_now();
-    return true;
-}
-
-/* One that is there asks again soon. */
-static bool is_waiting(const struct rewind_lineage *lineage, uint32_t index) {
-    return lineage->ps[index].asked &&
-           time_now() - lineage->ps[index].asked < REJOINS;
-}
-
-bool rewind_has_waiting(const struct run *run) {
-    uint32_t i = 0;
-    while (run->lineage && i < REWIND_MAX_PS && !is_waiting(run->lineage, i))
-        i++;
-    return run->lineage && i < REWIND_MAX_PS;
-}
-
-void rewind_note_last(struct run *run, const struct roster_slot *slot) {
-    if (run->lineage && slot->role == CLUSTER_PS && slot->index < REWIND_MAX_PS)
-        run->lineage->ps[slot->index].is_last = true;
-}
-
-/* Another run follows, of other ps. */
-static void regroup(struct run *run, const char *text) {
-    run->is_rewinding = run->regroups = true;
-    run_stop(run, FAILURE_PEER_LOST, "%s", text);
-}
-
-bool rewind_await_all(struct run *run, const char *text) {
-    if (!run->roster.left_out)
-        return false;
-    log_warning(run->log, "ps_awaited",
-                "%s: the run waits up to %g s (timeouts.recover) for the ps "
-                "that it lacks",
-                text, run->job->timeouts.recover);
-    for (uint32_t i = 0; i < REWIND_MAX_PS; i++)
-        run->lineage->ps[i].is_left_out = false;
-    run->lineage->needs_all = true;
-    regroup(run, text);
-    return true;
-}
-
-struct missing {
-    bool are_lost; /* as is known */
-    bool are_last; /* not started again */
-    char names[256];
-};
-
-/* The ps that have not joined. */
-static struct missing missing_ps(struct run *run) {
-    struct missing missing = {.are_lost = true, .are_last = true};
-    size_t used = 0;
-    for (uint32_t p = 0; p < run->roster.num_ps; p++) {
-        const struct roster_slot *slot = roster_ps(&run->roster, p);
-        if (slot->state == ROSTER_HELD)
-            continue;
-        if (used < sizeof missing.names)
-            used += (size_t)snprintf(missing.names + used,
-                                     sizeof missing.names - used, "%sps %u",
-                                     used ? ", " : "", slot->index);
-        missing.are_lost &= slot->state == ROSTER_VACATED ||
-                            run->lineage->ps[slot->index].is_lost;
-        missing.are_last &= rewind_is_last(run, slot);
-    }
-    return missing;
-}
-
-/* Others than those that are lost need some time to join again. */
-static int64_t longest_wait(const struct run *run,
-                            const struct missing *missing) {
-    int64_t spare = time_from_seconds(run->job->timeouts.spare);
-    if (missing->are_last)
-        return 0;
-    return missing->are_lost || spare > REJOINS ? spare : REJOINS;
-}
-
-static void leave_out(struct run *run, const struct missing *missing) {
-    uint32_t here = roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD);
-    char text[512];
-    for (uint32_t p = 0; p < run->roster.num_ps; p++) {
-        const struct roster_slot *slot = roster_ps(&run->roster, p);
-        run->lineage->ps[slot->index].is_left_out |= slot->state != ROSTER_HELD;
-    }
-    snprintf(
-        text, sizeof text,
-        "%s: not back %s, so that the run goes on with %u ps", missing->names,
-        missing->are_last ? "and not started again" : "within timeouts.spare",
-        here);
-    log_warning(run->log, "ps_left_out",
-                "%s; one that comes later waits until the run goes back the "
-                "next time",
-                text);
-    regroup(run, text);
-}
-
-/* The ps that are here take over what the others have not come back for. */
-static void check_missing_ps(struct run *run) {
-    uint32_t here = roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD);
-    if (run->phase != RUN_JOINING || !rewind_is_second(run) || run->adopt ||
-        here == run->roster.num_ps || run->lineage->needs_all ||
-        run->roster.num_ps + run->roster.left_out > REWIND_MAX_PS)
-        return;
-    struct missing missing = missing_ps(run);
-    if (time_now() - run->opened < longest_wait(run, &missing) ||
-        (!here && !missing.are_last))
-        return;
-    if (can_take_over(run)) {
-        leave_out(run, &missing);
-        return;
-    }
-    run->lineage->needs_all = true;
-    if (missing.are_last)
-        run_stop(run, FAILURE_PEER_LOST,
-                 "%s: the launcher does not start it again, and no other ps "
-                 "can take over its weights",
-                 missing.names);
-}
-
 void rewind_step(struct run *run) {
     const struct job *job = run->job;
     char name[64];
     end_if_was_over(run);
-    check_missing_ps(run);
     if (run->rewind_checked || run->phase != RUN_TRAINING ||
         job->model.type != JOB_EXTERNAL ||
         !(job->checkpoint.dir || run->plan.schedule.buddy_steps) ||
@@ -658,15 +494,6 @@ void rewind_step(struct run *run) {
              run->allreduce ? "rank" : "ps", name);
 }
 
-/* Ps without a place that are there have theirs again. */
-static void await_those_that_asked(struct rewind_lineage *lineage) {
-    for (uint32_t i = 0; i < REWIND_MAX_PS; i++) {
-        if (is_waiting(lineage, i))
-            lineage->ps[i].is_left_out = false;
-        lineage->ps[i].asked = 0;
-    }
-}
-
 bool rewind_end(struct run *run) {
     struct rewind_lineage *lineage = run->lineage;
     if (!lineage || !run->is_rewinding)
@@ -677,12 +504,7 @@ bool rewind_end(struct run *run) {
         lineage->requested |= run->checkpoints.requested;
         return true;
     }
-    await_those_that_asked(lineage);
-    for (uint32_t p = 0; p < run->roster.num_ps && p < REWIND_MAX_PS; p++) {
-        const struct roster_slot *slot = roster_ps(&run->roster, p);
-        if (slot->index < REWIND_MAX_PS)
-            lineage->ps[slot->index].is_lost = slot->state != ROSTER_HELD;
-    }
+    take_over_begin_next(run);
     lineage->id = run->plan.lineage ? run->plan.lineage : lineage->id;
     lineage->count++;
     lineage->requested = run->checkpoints.requested;
@@ -806,13 +628,6 @@ static const struct roster_slot *rewind_find_lost(struct run *run) {
                         : roster_find(&run->roster, CLUSTER_PS, slot - ranks);
 }
 
-/* Who is lost next may be taken over from, or come back. */
-static void forget_missing(struct rewind_lineage *lineage) {
-    lineage->needs_all = false;
-    for (uint32_t i = 0; i < REWIND_MAX_PS; i++)
-        lineage->ps[i].is_lost = lineage->ps[i].is_last = false;
-}
-
 void rewind_go_on(struct run *run) {
     uint64_t start = run->plan.schedule.start;
     char name[64], lost[100];
@@ -843,5 +658,5 @@ void rewind_go_on(struct run *run) {
              start, time_to_seconds(time_now() - run->lineage->lost_at), lost,
              again, again == 1 ? " is" : "s are");
     run->lineage->lost_at = 0;
-    forget_missing(run->lineage);
+    take_over_end(run);
 }

@@ -114,26 +114,7 @@ enum status rewind_check_start(const struct run *run,
  * chief's process, at any time: it ends the run. */
 unsigned rewind_deaths(const struct run *run);
 
-/* RUN, whose roster is complete, goes on without those ps that were not back in
- * time. */
-void rewind_leave_out(struct run *run);
-
-/* The sender of JOIN is a ps that RUN goes on without: it waits, and its place
- * is in the next run when this one goes back. */
-bool rewind_waits(struct run *run, const Capstan__Join *join);
-
-/* Does a ps wait so? */
-bool rewind_has_waiting(const struct run *run);
-
-/* The launcher of the ps of SLOT starts none in its place. */
-void rewind_note_last(struct run *run, const struct roster_slot *slot);
-
-/* The ps that RUN has are short of memory, TEXT. False: it has all. Else
- * another run awaits the others. */
-bool rewind_await_all(struct run *run, const char *text);
-
-/* Each turn of the chief's loop. While members join: leaves ps out that are not
- * back in time, if the others can take over their weights. Once the trainers of
+/* Each turn of the chief's loop. Once the trainers of
  * an external model train: tells if they cannot go back, else asks for a first
  * checkpoint. */
 void rewind_step(struct run *run);

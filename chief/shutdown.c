@@ -7,6 +7,7 @@
 #include "chief/run_series.h"
 #include "chief/snapshot/checkpoint_policy.h"
 #include "chief/snapshot/snapshot_coordinator.h"
+#include "chief/take_over.h"
 #include "core/base/time.h"
 
 #include <stdio.h>
@@ -446,7 +447,7 @@ static void send_stop(struct run *run, int64_t now) {
     if (run->phase != RUN_STOPPING || run->shutdown.is_ordered)
         return;
     run->shutdown.is_ordered = true;
-    if (!run->is_rewinding && rewind_has_waiting(run))
+    if (!run->is_rewinding && take_over_has_waiting(run))
         run->membership.refused_at = now; /* it asks again, and is told */
     /* A run may end before progress is shown again after a wait. */
     if (run->training_stopped)

@@ -8,6 +8,7 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "chief/take_over.h"
 #include "core/base/time.h"
 #include "proto/cluster/cluster_size.h"
 #include "proto/plan/plan.h"
@@ -370,7 +371,7 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         warn_and_refuse(run, peer, FAILURE_WRONG_CHIEF, text);
         return false;
     }
-    if (rewind_waits(run, join)) {
+    if (take_over_waits(run, join)) {
         if (run->phase >= RUN_FINISHING && !run->is_rewinding)
             refuse_late(run, peer, NULL);
         else
@@ -743,7 +744,7 @@ void membership_receive_exit(struct run *run, struct roster_slot *slot,
     char how[64];
     status_end_text((int)report->wait_status, how, sizeof how);
     if (report->last)
-        rewind_note_last(run, slot);
+        take_over_note_last(run, slot);
     declare_dead(run, slot, how, "");
 }
 

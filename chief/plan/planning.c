@@ -12,6 +12,7 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/run_series.h"
+#include "chief/take_over.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
 #include "core/tensor/schedule.h"
@@ -296,7 +297,7 @@ static bool check_memory(struct run *run) {
         waits = status == STATUS_RETRY && waits_for_memory(run, &why);
     }
     if (status && !waits) {
-        if (!listed || !rewind_await_all(run, why.text))
+        if (!listed || !take_over_await_all(run, why.text))
             run_stop(run, listed ? FAILURE_JOB_TOO_LARGE : why.code, "%s",
                      why.text);
     } else if (!status) {
