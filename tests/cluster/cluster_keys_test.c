@@ -72,6 +72,23 @@ TEST(a_run_with_a_secret_trains_to_the_same_bits) {
     cluster_fixture_expect_same_checkpoints(run, "checkpoint", "other");
 }
 
+TEST(a_worker_that_others_do_not_list_takes_part_by_its_key) {
+    make_secret(run, "secret");
+    cluster_run_job(run, "{\"workers\": 2}");
+    cluster_run_describe(run, 1, 1, 2);
+    json_t *workers = json_object_get(run->cluster, "worker"),
+           *last = json_incref(json_array_get(workers, 1));
+    json_array_remove(workers, 1);
+    struct cluster_process *all[] = {start_task(run, "chief", 0, "secret"),
+                                     start_task(run, "ps", 0, "secret"),
+                                     start_task(run, "worker", 0, "secret"),
+                                     NULL};
+    json_array_append_new(workers, last);
+    all[3] = start_task(run, "worker", 1, "secret");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cluster_run_expect_soon(all[i], 0);
+}
+
 TEST(all_reduce_with_a_secret_trains_to_the_same_bits) {
     make_secret(run, "secret");
     cluster_run_job(run, NULL);
