@@ -185,6 +185,15 @@ int buddy_restored(const struct ps *ps) {
                : -1;
 }
 
+enum status buddy_give_up(const struct ps *ps, struct failure *why) {
+    log_warning(ps->process.log, "copy_failed",
+                "the copy in memory of step %" PRIu64
+                " of its own part, from its own memory: %s",
+                ps->plan->run_schedule.start, why->text);
+    why->code = FAILURE_PEER_LOST;
+    return status_mark_reported(why);
+}
+
 /* A copy that is here already, as of a run that goes on from it, is not fetched
  * again. */
 void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {

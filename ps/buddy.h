@@ -27,6 +27,10 @@ bool buddy_is_fetching(const struct ps *ps);
  * it is not here yet. */
 int buddy_restored(const struct ps *ps);
 
+/* That file cannot be restored, as WHY says: this ps ends, and the run goes back
+ * once more, to the copy that another ps has or to a checkpoint. */
+enum status buddy_give_up(const struct ps *ps, struct failure *why) MUST_CHECK;
+
 /* As of struct snapshot_agent_source; CONTEXT is the ps. */
 void buddy_copied(void *context, const struct snapshots_report *report,
                   Capstan__SnapshotReport *message);

@@ -327,7 +327,7 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
         return STATUS_OK;
     background_task_close(&ps->init_task);
     if (status)
-        return status;
+        return buddy_restored(ps) < 0 ? status : buddy_give_up(ps, why);
     ps->weights_set = true;
     for (uint32_t b = 0; b < ps->num_blocks; b++)
         update_core_set_rule_step(server_update_core(ps->server), b,

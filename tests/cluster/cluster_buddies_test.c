@@ -176,8 +176,9 @@ TEST(a_chief_and_a_ps_that_die_at_once_take_the_run_back_to_a_copy) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
-/* One byte of each part of another ps that the ps of PID has. */
-static void damage_copies(pid_t pid) {
+/* One byte of each part in the memory of the ps of PID, of its OWN ones or of
+ * those of another ps. */
+static void damage_copies(pid_t pid, bool own) {
     DIR *dir = opendir(textf("/proc/%d/fd", (int)pid));
     assert_non_null(dir);
     const struct dirent *entry;
@@ -187,7 +188,7 @@ static void damage_copies(pid_t pid) {
         snprintf(path, sizeof path, "/proc/%d/fd/%.20s", (int)pid,
                  entry->d_name);
         if (readlink(path, name, sizeof name - 1) < 0 ||
-            !strstr(name, "memfd:capstan-copy"))
+            !strstr(name, own ? "-of-" : "memfd:capstan-copy"))
             continue;
         int fd = open(path, O_RDWR | O_CLOEXEC);
         char byte;
@@ -201,7 +202,8 @@ static void damage_copies(pid_t pid) {
     assert_true(damaged > 0);
 }
 
-TEST(a_damaged_copy_is_named_and_the_run_goes_back_to_the_disk) {
+/* That of ps 0, which lives, or of ps 1, which dies. */
+static void expect_back_to_disk(struct cluster_run *run, bool own) {
     pid_t pids[2];
     cluster_run_job(run, "{\"steps\": 20000, \"checkpoint\": "
                          "{\"every_steps\": 5000}, \"strategy\": "
@@ -211,13 +213,24 @@ TEST(a_damaged_copy_is_named_and_the_run_goes_back_to_the_disk) {
         start(run, "killed", "2", "checkpoint.dir=a");
     await_ps(local, 4, pids);
     await_step(local, 8500);
-    damage_copies(pids[0]);
+    damage_copies(pids[0], own);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
     cluster_run_await_soon(local, "copy of step 8000");
-    cluster_run_await_soon(local, "of the part of ps 1, from ps 0");
-    cluster_run_await(local, "3 times without coming further", LONG);
+    cluster_run_await_soon(local, own ? "ps 0: warning: the copy in memory of "
+                                        "step 8000 of its own part"
+                                      : "of the part of ps 1, from ps 0");
+    cluster_run_await(
+        local, own ? "is not whole" : "3 times without coming further", LONG);
     cluster_run_await_soon(local, "the run goes on after step 5000");
     cluster_run_expect(local, 0, LONG);
+}
+
+TEST(a_damaged_copy_of_another_ps_is_named_and_the_disk_is_taken) {
+    expect_back_to_disk(run, false);
+}
+
+TEST(a_damaged_copy_of_its_own_is_named_and_the_disk_is_taken) {
+    expect_back_to_disk(run, true);
 }
 
 /* Also where there is no other place to go back to. */
