@@ -374,6 +374,7 @@ bool rewind_begin(struct run *run, const struct roster_slot *slot,
         return false;
     run->is_rewinding = true;
     rewind_note_loss(run, slot);
+    take_over_note_lost(run);
     note_ranks(run);
     run_stop(run, FAILURE_PEER_LOST, "%s%s", departed,
              run_consequence_of_loss(run));

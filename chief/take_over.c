@@ -79,6 +79,15 @@ bool take_over_has_waiting(const struct run *run) {
     return run->lineage && i < REWIND_MAX_PS;
 }
 
+void take_over_note_lost(struct run *run) {
+    struct rewind_lineage *lineage = run->lineage;
+    for (uint32_t p = 0; p < run->roster.num_ps; p++) {
+        const struct roster_slot *slot = roster_ps(&run->roster, p);
+        if (slot->index < REWIND_MAX_PS)
+            lineage->ps[slot->index].is_lost = slot->state != ROSTER_HELD;
+    }
+}
+
 void take_over_note_last(struct run *run, const struct roster_slot *slot) {
     if (run->lineage && slot->role == CLUSTER_PS && slot->index < REWIND_MAX_PS)
         run->lineage->ps[slot->index].is_last = true;
@@ -186,11 +195,6 @@ void take_over_begin_next(struct run *run) {
         if (is_waiting(lineage, i))
             lineage->ps[i].is_left_out = false;
         lineage->ps[i].asked = 0;
-    }
-    for (uint32_t p = 0; p < run->roster.num_ps; p++) {
-        const struct roster_slot *slot = roster_ps(&run->roster, p);
-        if (slot->index < REWIND_MAX_PS)
-            lineage->ps[slot->index].is_lost = slot->state != ROSTER_HELD;
     }
 }
 

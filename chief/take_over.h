@@ -39,8 +39,10 @@ bool take_over_is_in_vain(const struct run *run,
  * back in time, if the others can take over. */
 void take_over_step(struct run *run);
 
-/* RUN has gone back: those of its ps that are lost are awaited, and those that
- * wait have their places again. */
+/* RUN goes back: those of its ps that are not here are lost. */
+void take_over_note_lost(struct run *run);
+
+/* RUN has gone back: ps that wait have their places again. */
 void take_over_begin_next(struct run *run);
 
 /* RUN is planned: who is lost next may be taken over from, or come back. */
