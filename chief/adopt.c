@@ -45,6 +45,10 @@ void adopt_close(struct run *run) {
     free(adopt);
 }
 
+bool adopt_is_undecided(const struct run *run) {
+    return run->adopt && !run->adopt->is_decided;
+}
+
 /* Those who join count only once that is decided, and then have as long as in a
  * run that goes back. */
 static void extend_join_limit(struct run *run, int64_t until_decided) {

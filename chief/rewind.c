@@ -152,6 +152,7 @@ static unsigned deaths_to_survive(const struct run *run) {
 
 unsigned rewind_deaths(const struct run *run) {
     return deaths_to_survive(run) |
+           (take_over_may_follow(run) ? LAUNCH_RECORD_SPARE : 0) |
            (ends_with_chief(run) ? LAUNCH_RECORD_OWN : 0);
 }
 
@@ -501,11 +502,11 @@ bool rewind_end(struct run *run) {
         return false;
     lineage->follows = true;
     lineage->within = run->job->timeouts.recover;
+    take_over_begin_next(run);
     if (run->regroups) {
         lineage->requested |= run->checkpoints.requested;
         return true;
     }
-    take_over_begin_next(run);
     lineage->id = run->plan.lineage ? run->plan.lineage : lineage->id;
     lineage->count++;
     lineage->requested = run->checkpoints.requested;

@@ -161,6 +161,8 @@ struct run {
     unsigned recorded_deaths; /* rewind_deaths, as the launcher knows them, */
     bool has_recorded;        /* once it does */
     bool rewind_checked;      /* rewind_step has done its part, */
+    uint32_t ps_here;         /* as the last turn has found them, */
+    int64_t ps_here_since;    /* and since when */
     bool end_checked;         /* and looked for the end of a run before */
     bool is_rewinding;        /* another goes on from its newest checkpoint, */
     bool regroups;            /* as this one would, but with other ps */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/take_over.h"
 
+#include "chief/adopt.h"
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
@@ -11,7 +12,8 @@
 /* A member that lives has joined again by then, or asked again. */
 static const int64_t HEARD_WITHIN = 5 * TIME_S;
 
-/* Can each ps read all of the newest checkpoint? Without one none needs to. */
+/* Can each ps read all of the newest checkpoint? Without one it begins anew,
+ * for which a caller's model has no values any more. */
 static bool is_for_all(const struct run *run) {
     struct manifest newest = {0};
     struct failure why;
@@ -23,7 +25,7 @@ static bool is_for_all(const struct run *run) {
     for (uint32_t i = 0; found && i < newest.num_files; i++)
         shared &= !newest.files[i].host[0];
     manifest_clear(&newest);
-    return shared;
+    return found ? shared : run->job->model.type != JOB_EXTERNAL;
 }
 
 /* Can the ps that RUN has take over the weights of those that it lacks? */
@@ -44,6 +46,13 @@ static bool is_not_restarted(const struct run *run,
 bool take_over_is_in_vain(const struct run *run,
                           const struct roster_slot *slot) {
     return is_not_restarted(run, slot) && !can_take_over(run);
+}
+
+bool take_over_may_follow(const struct run *run) {
+    bool waits = run->phase == RUN_JOINING && run->lineage &&
+                 run->lineage->count && !run->lineage->needs_all &&
+                 run->job->checkpoint.dir && run->roster.num_ps > 1;
+    return run->roster.left_out || waits;
 }
 
 void take_over_leave_out(struct run *run) {
@@ -106,8 +115,6 @@ bool take_over_await_all(struct run *run, const char *text) {
                 "the run waits up to %g s (timeouts.recover) for the ps that "
                 "it lacks: %s",
                 run->job->timeouts.recover, text);
-    for (uint32_t i = 0; i < REWIND_MAX_PS; i++)
-        run->lineage->ps[i].is_left_out = false;
     run->lineage->needs_all = true;
     regroup(run, text);
     return true;
@@ -138,12 +145,17 @@ static struct missing missing_ps(struct run *run) {
     return missing;
 }
 
+/* A launcher of this machine starts it after that time at the latest. */
+static const int64_t LONGEST_RESTART = 10 * TIME_S;
+
 /* Others than those that are lost need some time to join again. */
 static int64_t longest_wait(const struct run *run,
                             const struct missing *missing) {
     int64_t spare = time_from_seconds(run->job->timeouts.spare);
     if (missing->are_last)
         return 0;
+    if (spare && run->together)
+        spare += LONGEST_RESTART;
     return missing->are_lost || spare > HEARD_WITHIN ? spare : HEARD_WITHIN;
 }
 
@@ -166,33 +178,50 @@ static void leave_out(struct run *run, const struct missing *missing) {
     regroup(run, text);
 }
 
+/* Nobody starts what MISSING names, and RUN cannot do without. */
+static void stop_without_ps_of(struct run *run, const struct missing *missing) {
+    run_stop(run, FAILURE_PEER_LOST,
+             "%s: the launcher does not start it again, and no other ps can "
+             "take over its weights",
+             missing->names);
+}
+
+/* For how long have as many ps been here as now? While it is not decided
+ * whether another run is adopted, nobody is late. */
+static int64_t here_for(struct run *run, uint32_t here, int64_t now) {
+    if (here != run->ps_here || !run->ps_here_since || adopt_is_undecided(run))
+        run->ps_here_since = now;
+    run->ps_here = here;
+    return now - run->ps_here_since;
+}
+
 /* The ps that are here take over what the others have not come back for. */
 void take_over_step(struct run *run) {
     uint32_t here = roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD);
-    if (run->phase != RUN_JOINING || !run->lineage || !run->lineage->count ||
-        run->adopt || here == run->roster.num_ps || run->lineage->needs_all ||
+    struct rewind_lineage *lineage = run->lineage;
+    if (run->phase != RUN_JOINING || !lineage || !lineage->count)
+        return;
+    int64_t waited = here_for(run, here, time_now());
+    if (adopt_is_undecided(run) || here == run->roster.num_ps ||
         run->roster.num_ps + run->roster.left_out > REWIND_MAX_PS)
         return;
     struct missing missing = missing_ps(run);
-    if (time_now() - run->opened < longest_wait(run, &missing) ||
+    if (lineage->needs_all && missing.are_last)
+        stop_without_ps_of(run, &missing);
+    if (lineage->needs_all || waited < longest_wait(run, &missing) ||
         (!here && !missing.are_last))
         return;
-    if (can_take_over(run)) {
+    if (can_take_over(run))
         leave_out(run, &missing);
-        return;
-    }
-    run->lineage->needs_all = true;
-    if (missing.are_last)
-        run_stop(run, FAILURE_PEER_LOST,
-                 "%s: the launcher does not start it again, and no other ps "
-                 "can take over its weights",
-                 missing.names);
+    else if (missing.are_last)
+        stop_without_ps_of(run, &missing);
+    lineage->needs_all = run->phase == RUN_JOINING;
 }
 
 void take_over_begin_next(struct run *run) {
     struct rewind_lineage *lineage = run->lineage;
     for (uint32_t i = 0; i < REWIND_MAX_PS; i++) {
-        if (is_waiting(lineage, i))
+        if (lineage->needs_all || (!run->regroups && is_waiting(lineage, i)))
             lineage->ps[i].is_left_out = false;
         lineage->ps[i].asked = 0;
     }

@@ -35,6 +35,9 @@ bool take_over_await_all(struct run *run, const char *text);
 bool take_over_is_in_vain(const struct run *run,
                           const struct roster_slot *slot);
 
+/* May RUN do without a ps that it lacks? */
+bool take_over_may_follow(const struct run *run);
+
 /* Each turn of the chief's loop: while members join, leaves ps out that are not
  * back in time, if the others can take over. */
 void take_over_step(struct run *run);
@@ -42,7 +45,8 @@ void take_over_step(struct run *run);
 /* RUN goes back: those of its ps that are not here are lost. */
 void take_over_note_lost(struct run *run);
 
-/* RUN has gone back: ps that wait have their places again. */
+/* RUN is over, and another follows: ps that wait have their places again once
+ * it has gone back, and all ps if they are needed. */
 void take_over_begin_next(struct run *run);
 
 /* RUN is planned: who is lost next may be taken over from, or come back. */

@@ -40,6 +40,7 @@ enum status bandwidth_meter_open(
         .process = settings->process, .num_ps = 1, .ps = &probe->ps};
     snprintf(probe->ps.address, sizeof probe->ps.address, "%s",
              settings->address);
+    probe->ps.index = settings->index;
     probe->until = now + TIME_LIMIT;
     probe->count = MIN_MESSAGES;
     enum status status = ps_links_open(&probe->links, &links, why);

@@ -16,6 +16,7 @@
 struct bandwidth_meter_settings {
     const struct process *process; /* borrowed */
     const char *address;           /* host:port of the ps; copied */
+    uint32_t index;                /* of the ps */
 };
 
 struct bandwidth_meter;

@@ -453,6 +453,7 @@ static void handle_bandwidth_probe(struct worker *worker,
     struct bandwidth_meter_settings settings = {
         .process = &worker->process,
         .address = measure->address,
+        .index = measure->ps,
     };
     if (bandwidth_meter_open(&worker->probe, &settings, time_now(), &why))
         send_bandwidth_result(worker, 0);
@@ -981,7 +982,8 @@ static void report_ps(const struct worker *worker, struct health_report *report,
                       int64_t now) {
     struct deadline deadline = client_silent(worker->client);
     for (uint32_t i = 0; i < worker->plan->num_ps; i++) {
-        struct health_peer peer = {.role = "ps", .index = i};
+        struct health_peer peer = {.role = "ps",
+                                   .index = worker->plan->ps[i].index};
         snprintf(peer.address, sizeof peer.address, "%s",
                  worker->plan->ps[i].address);
         health_add_peer(report, peer);

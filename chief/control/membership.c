@@ -332,8 +332,20 @@ static bool is_size_mismatch(const struct run *run, const Capstan__Join *join,
     return true;
 }
 
-static void tell_to_wait(struct run *run, uint32_t peer) {
+/* A ps waits for its place in RUN, or in the one that follows. */
+static void answer_waiting(struct run *run, uint32_t peer) {
     Capstan__Refusal refusal = CAPSTAN__REFUSAL__INIT;
+    bool over = run->phase >= RUN_STOPPING && !run->is_rewinding;
+    if (over && run->code) {
+        refuse_late(run, peer, NULL);
+        return;
+    }
+    if (over) {
+        refusal.over = true;
+        send_refusal(run, peer, FAILURE_RUN_ENDED, "done", refusal);
+        run->membership.refused_at = time_now();
+        return;
+    }
     refusal.waits = true;
     send_refusal(run, peer, FAILURE_RUN_ENDED,
                  "the run goes on without this ps, which was not back in time: "
@@ -365,17 +377,15 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         warn_and_refuse(run, peer, FAILURE_CLUSTER_DIFFERS, text);
         return false;
     }
-    if (slot && rewind_accepts(run, join, text, sizeof text))
+    bool accepts = rewind_accepts(run, join, text, sizeof text);
+    if (slot && accepts)
         return true;
-    if (slot) {
+    if (!accepts) {
         warn_and_refuse(run, peer, FAILURE_WRONG_CHIEF, text);
         return false;
     }
     if (take_over_waits(run, join)) {
-        if (run->phase >= RUN_FINISHING && !run->is_rewinding)
-            refuse_late(run, peer, NULL);
-        else
-            tell_to_wait(run, peer);
+        answer_waiting(run, peer);
         return false;
     }
     snprintf(text, sizeof text,

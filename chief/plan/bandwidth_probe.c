@@ -52,6 +52,7 @@ static void send_probe_request(struct run *run, uint32_t rank) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     run_holder_address(run, 0, address, sizeof address);
     measure.address = address;
+    measure.ps = run->allreduce ? 0 : run_holder(run, 0)->index;
     control.body_case = CAPSTAN__CONTROL__BODY_MEASURE;
     control.measure = &measure;
     control_server_send(run->control_server, &run->roster.slots[rank],

@@ -133,15 +133,16 @@ bool buddies_are_chosen(uint64_t copy, uint32_t in_vain, bool has_saved,
     return !has_saved || (saved < copy && in_vain < TRIES);
 }
 
-/* Are the blocks of MANIFEST where the plan has them? Partitions follow from
- * the number of ps. */
+/* Are the blocks of MANIFEST where the plan has them? Partitions, of which all
+ * ps have some, follow from the number of ps. */
 static bool is_placed_so(const struct run *run,
                          const struct manifest *manifest) {
     uint32_t b = 0, count = run->plan.layout->num_blocks;
     if (manifest->layout->num_blocks == count)
         while (b < count && manifest->block_file[b] == run->plan.ps_of_block[b])
             b++;
-    if (b == count)
+    if (b == count && (!run->plan.layout->num_tables ||
+                       manifest->num_files == run->roster.num_ps))
         return true;
     log_warning(run->log, "copy_lost",
                 "the copy in memory of step %" PRIu64

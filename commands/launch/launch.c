@@ -592,6 +592,14 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
     enter(launch, ENDING, launch->stop_grace);
 }
 
+/* A ps that the run may do without. */
+static bool is_spare(const struct launch *launch,
+                     const struct launch_process *process) {
+    return !strcmp(process->type, "ps") && process->restarts.follows &&
+           launch_record_deaths(launch->processes->record) &
+               LAUNCH_RECORD_SPARE;
+}
+
 /* If the death was reported to the chief, the chief logs it and decides the
  * consequence. */
 static void handle_early_exit(struct launch *launch,
@@ -605,7 +613,8 @@ static void handle_early_exit(struct launch *launch,
         log_warning(launch->options->log, "process_died",
                     "%s %s while the chief still runs", process->name,
                     exit_text);
-    if (code == STATUS_CONFIG || (code != STATUS_OK && !joined))
+    if (code == STATUS_CONFIG ||
+        (code != STATUS_OK && !joined && !is_spare(launch, process)))
         abort_run(launch, process, code);
     if (!joined && (WIFSIGNALED(wait_status) || code == STATUS_OK))
         snprintf(process->exit_text, sizeof process->exit_text,
@@ -677,8 +686,9 @@ static bool start_again(struct launch *launch, struct launch_process *process,
         restarts_now(&process->restarts, process->name, options->log);
     else if (!restarts_next(&process->restarts, process->name, wait_status,
                             options->max_restarts, options->log)) {
-        if (leads || (!strcmp(process->type, "ps") &&
-                      launch_record_has_joined(process->record)))
+        if (leads || is_spare(launch, process) ||
+            (!strcmp(process->type, "ps") &&
+             launch_record_has_joined(process->record)))
             return false;
         abort_run(launch, process, STATUS_RETRY);
     }

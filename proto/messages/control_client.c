@@ -631,17 +631,22 @@ static enum status fail_silent(const struct control_client *client,
 
 /* The process leaves its run as on a stop that another run follows, and joins
  * the chief that takes the place of the one that is gone, as HOW says. */
+/* As a Stop, whose text is `loss_text`. */
+static void stop_by_itself(struct control_client *client, double within) {
+    capstan__control__init(&client->loss);
+    capstan__stop__init(&client->loss_stop);
+    client->loss_stop.text = client->loss_text;
+    client->loss_stop.restart_within = within;
+    client->loss.body_case = CAPSTAN__CONTROL__BODY_STOP;
+    client->loss.stop = &client->loss_stop;
+}
+
 static void lose_chief(struct control_client *client, const char *how) {
     if (client->loss_text[0])
         return;
     snprintf(client->loss_text, sizeof client->loss_text, "%s %s",
              client->chief_name, how);
-    capstan__control__init(&client->loss);
-    capstan__stop__init(&client->loss_stop);
-    client->loss_stop.text = client->loss_text;
-    client->loss_stop.restart_within = client->chief_within;
-    client->loss.body_case = CAPSTAN__CONTROL__BODY_STOP;
-    client->loss.stop = &client->loss_stop;
+    stop_by_itself(client, client->chief_within);
 }
 
 /* The process trains on, and waits for its chief, or for the one that takes its
@@ -922,6 +927,8 @@ static void wait_on(struct control_client *client,
         log_info(client->process->log, "ps_waits", "%s", refusal->text);
     client->answered = true;
     client->opened = client->last_wait_log = now;
+    if (client->member->copies) /* they are of no use to that run */
+        copies_begin(client->member->copies, 0);
 }
 
 /* WHY: what link INDEX has sent. A chief of another release may be replaced by
@@ -1132,6 +1139,13 @@ enum status control_client_receive(struct control_client *client, int64_t now,
     }
     if (is_other) {
         lose_chief(client, "has been started again");
+        *command = &client->loss;
+        return STATUS_OK;
+    }
+    if (refusal->over && !client->joined) {
+        snprintf(client->loss_text, sizeof client->loss_text, "%s",
+                 refusal->text);
+        stop_by_itself(client, 0);
         *command = &client->loss;
         return STATUS_OK;
     }

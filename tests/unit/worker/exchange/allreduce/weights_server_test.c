@@ -239,7 +239,8 @@ static bool measure(struct fixture *fixture) {
         textf("127.0.0.1:%u", weights_server_port(fixture->weights_server));
     struct process process = {
         .zmq = fixture->zmq, .run = RUN, .incarnation = 3};
-    struct bandwidth_meter_settings settings = {&process, address};
+    struct bandwidth_meter_settings settings = {.process = &process,
+                                                .address = address};
     assert_ok(bandwidth_meter_open(&probe, &settings, time_now(), &failure));
     int64_t until = 0; /* without an answer it ends then */
     while (!bandwidth_meter_step(probe, time_now())) {
