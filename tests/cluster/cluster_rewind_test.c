@@ -295,7 +295,7 @@ static void write_spare_job(struct cluster_run *run, const char *dir,
 static void undisturbed_by_hand(struct cluster_run *run, const char *more) {
     write_spare_job(run, "a", 10, more);
     cluster_run_expect(cluster_run_start(run, "whole",
-                                         WORDS("local", "job.json", "--ps", "2",
+                                         WORDS("local", "job.json", "--ps", "3",
                                                "--workers", "3"),
                                          NULL),
                        0, LONG);
@@ -309,10 +309,10 @@ TEST(another_ps_takes_over_from_one_that_does_not_come_back) {
         struct cluster_fixture fixture;
         run = cluster_fixture_reset(state);
         undisturbed_by_hand(run, mores[dies]);
-        write_spare_job(run, "b", 0.3, mores[dies]);
-        unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", dies);
+        write_spare_job(run, "b", 0.3 * dies, mores[dies]);
+        unsigned ps = kill_by_hand(run, &fixture, 3, 2, "ps", dies);
         struct cluster_process *leader = fixture.tasks[0].process;
-        cluster_run_await_soon(leader, "so that the run goes on with 1 ps");
+        cluster_run_await_soon(leader, "so that the run goes on with 2 ps");
         cluster_run_await_soon(
             leader, textf("after the loss of ps %u, without it: ", dies));
         cluster_fixture_expect(&fixture, ps, 0, LONG);
@@ -340,18 +340,22 @@ TEST(a_ps_that_comes_late_has_its_place_the_next_time) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
-/* What comes when the run is over, or nearly, ends too. */
+/* As the others do. */
 TEST(a_ps_that_comes_late_ends_with_the_run) {
-    struct cluster_fixture fixture;
-    write_spare_job(run, "b", 0, "");
-    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
-    struct cluster_process *leader = fixture.tasks[0].process;
-    cluster_run_await_soon(leader, "the run goes on after step ");
-    cluster_fixture_start(&fixture, ps);
-    cluster_run_await_soon(leader, " is back: it waits");
-    cluster_run_signal(leader, SIGTERM);
-    cluster_run_expect_soon(leader, TERMINATED);
-    cluster_run_expect_soon(fixture.tasks[ps].process, RETRY);
+    for (int is_done = 0; is_done < 2; is_done++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        write_spare_job(run, "b", 0, "");
+        unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
+        struct cluster_process *leader = fixture.tasks[0].process;
+        cluster_run_await_soon(leader, "the run goes on after step ");
+        cluster_fixture_start(&fixture, ps);
+        cluster_run_await_soon(leader, " is back: it waits");
+        if (!is_done)
+            cluster_run_signal(leader, SIGTERM);
+        cluster_run_expect(leader, is_done ? 0 : TERMINATED, LONG);
+        cluster_run_expect_soon(fixture.tasks[ps].process, is_done ? 0 : RETRY);
+    }
 }
 
 TEST(a_ps_that_does_not_come_back_ends_the_run_by_name) {
