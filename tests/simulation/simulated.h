@@ -37,7 +37,7 @@ enum {
     SIMULATED_PROCESSES = 1 + SIMULATED_PS + SIMULATED_RANKS,
     SIMULATED_CLOCKS = 128,
     SIMULATED_LIVES = 256,
-    SIMULATED_SNAPSHOTS = 8,
+    SIMULATED_SNAPSHOTS = 16,
     SIMULATED_CUTS = 64,
     SIMULATED_PARTS = 2048,
     SIMULATED_RUNS = 1024 + SIMULATED_LIVES,
@@ -130,7 +130,7 @@ struct simulated_control {
                                   knows what has changed */
     bool write, written, failed, ok;
     bool back;   /* members leave their run to join the one that goes on */
-    bool memory; /* a plan that restores copies in memory */
+    bool memory; /* a plan that restores copies in memory; a cut for one */
     double norm;
     struct gate_slot slots[SIMULATED_RANKS];
     double sums[SIMULATED_UNITS];
@@ -173,7 +173,8 @@ struct simulated_member {
 struct simulated_snapshot {
     uint64_t id, order; /* of its beginning */
     bool used, writing;
-    uint64_t base; /* of a delta; 0: it is full */
+    uint64_t base;   /* of a delta; 0: it is full */
+    uint64_t copied; /* step of a copy in memory; 0: it is none */
     uint32_t added;
     bool has[SIMULATED_UNITS];
     uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
@@ -275,7 +276,7 @@ struct simulated_trainer {
 struct simulated_cut {
     struct snapshot_round course;
     uint64_t id, step;
-    bool save, joins, ordered, failed;
+    bool save, joins, copy, ordered, failed;
     uint64_t bases[SIMULATED_PS], known_from[SIMULATED_PS];
     int64_t began;
     uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
@@ -350,6 +351,7 @@ struct simulated_oracle {
     /* Of this run; in synchronous runs by version. */
     uint64_t values[SIMULATED_CLOCKS][SIMULATED_UNITS];
     uint64_t expected[SIMULATED_CLOCKS][SIMULATED_UNITS];
+    uint64_t copied[SIMULATED_CLOCKS][SIMULATED_UNITS];
     uint64_t runs[SIMULATED_CLOCKS]; /* in which a version was last computed */
     uint64_t taken[SIMULATED_UNITS][SIMULATED_RANKS]; /* highest clock */
     bool whole; /* no trainer was ever missing: bits are foreseeable */

@@ -462,6 +462,8 @@ static void watch(struct simulated *s) {
         chief->saved_at = s->now;
     if (save || joins)
         simulated_coordinator_begin(s, save, joins, false);
+    else if (simulated_copies_are_due(s))
+        simulated_coordinator_begin_copy(s);
 }
 
 static void finish(struct simulated *s) {

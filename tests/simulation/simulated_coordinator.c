@@ -78,6 +78,25 @@ bool simulated_coordinator_begin(struct simulated *s, bool save, bool joins,
     return true;
 }
 
+void simulated_coordinator_begin_copy(struct simulated *s) {
+    struct simulated_cut *cut =
+        begin(s, SIMULATED_REQUESTED + ++s->chief.cuts_asked);
+    if (!cut)
+        return;
+    cut->copy = true;
+    tell_cut(s, cut->id, 0, false);
+}
+
+/* All have it: each writes it into its memory, and tells of that by itself. */
+static void order_copy(struct simulated *s, struct simulated_cut *cut) {
+    bool newer = cut->step > s->chief.lineage.copy;
+    struct simulated_control order = {
+        .id = cut->id, .write = true, .memory = true, .step = cut->step};
+    simulated_chief_send_ps(s, newer ? SIMULATED_CUT : SIMULATED_CUT_END,
+                            &order);
+    cut->course.stage = SNAPSHOT_ROUND_IDLE;
+}
+
 static void let_join(struct simulated *s, uint64_t round) {
     if (simulated_has_fault(s, SIMULATION_JOINER_TOO_EARLY))
         round--;
@@ -190,7 +209,10 @@ void simulated_coordinator_ps_done(struct simulated *s, uint32_t p,
         if (!snapshot_round_receive_held(&cut->course) || cut->ordered)
             return;
         cut->ordered = true;
-        tell_cut(s, cut->id, 0, true);
+        if (cut->copy)
+            order_copy(s, cut);
+        else
+            tell_cut(s, cut->id, 0, true);
         return;
     }
     if (snapshot_round_receive_written(&cut->course))

@@ -24,6 +24,9 @@ uint32_t simulated_coordinator_num_parts(const struct simulated *s);
 bool simulated_coordinator_is_agreeing(const struct simulated *s);
 bool simulated_coordinator_is_pending(const struct simulated *s);
 
+/* With staleness: asks for a copy in memory. */
+void simulated_coordinator_begin_copy(struct simulated *s);
+
 /* No cut takes longer than a step may. */
 void simulated_coordinator_check(struct simulated *s);
 

@@ -25,7 +25,7 @@ static void report(struct simulated *s, uint32_t p, uint64_t step, bool fetched,
                                    SIMULATED_COPY_REPORT, &sent);
 }
 
-void simulated_copies_written(struct simulated *s, uint32_t p,
+void simulated_copies_written(struct simulated *s, uint32_t p, uint64_t step,
                               const struct simulated_snapshot *snapshot) {
     const struct simulated_ps *ps = &s->ps[p];
     if (s->num_parts == SIMULATED_PARTS) {
@@ -40,9 +40,8 @@ void simulated_copies_written(struct simulated *s, uint32_t p,
         part->values[b] = snapshot->values[b];
         part->versions[b] = snapshot->versions[b];
     }
-    copies_put(&s->copies[p],
-               (struct copy){snapshot->id, p, -1, s->num_parts++});
-    report(s, p, snapshot->id, false, false);
+    copies_put(&s->copies[p], (struct copy){step, p, -1, s->num_parts++});
+    report(s, p, step, false, false);
 }
 
 void simulated_copies_skipped(struct simulated *s, uint32_t p, uint64_t step) {
@@ -176,7 +175,7 @@ void simulated_copies_adopted(struct simulated *s) {
         simulated_copies_joined(
             s, p, &s->chief.adopt.answers[s->scenario.num_ranks + p]);
     step = s->memory.step = s->chief.lineage.copy;
-    memcpy(s->memory.values, s->truth.values[step], sizeof s->memory.values);
+    memcpy(s->memory.values, s->truth.copied[step], sizeof s->memory.values);
 }
 
 /* As membership_find_copy. */
@@ -220,7 +219,7 @@ void simulated_copies_choose(struct simulated *s,
     plan->base = lineage->base;
     if (plan->memory) {
         uint64_t step = s->start.step = s->memory.step = lineage->copy;
-        memcpy(s->start.values, s->truth.values[step], sizeof s->start.values);
+        memcpy(s->start.values, s->truth.copied[step], sizeof s->start.values);
         plan->round = lineage->run;
     }
     s->run_schedule.buddy_steps =
@@ -257,13 +256,27 @@ static struct buddies_set *set_of(struct simulated *s, uint64_t step) {
 }
 
 void simulated_copies_begin(struct simulated *s) {
+    uint64_t every = s->run_schedule.buddy_steps;
     struct buddies_set *set;
-    if (!s->run_schedule.buddy_steps || !s->chief.lineage.copy ||
+    s->chief.buddies.every_seen = every ? s->start.step / every : 0;
+    if (!every || !s->chief.lineage.copy ||
         !(set = set_of(s, s->chief.lineage.copy)))
         return;
     for (uint32_t p = 0; p < set->num_ps; p++)
         set->parts[p].written = true;
     order_next(s);
+}
+
+bool simulated_copies_are_due(struct simulated *s) {
+    struct run_buddies *buddies = &s->chief.buddies;
+    uint64_t every = s->run_schedule.buddy_steps,
+             step = simulated_chief_step_reached(s);
+    if (!every || simulated_synchronous(s) || !s->chief.began ||
+        buddies->ordered || step / every <= buddies->every_seen ||
+        step >= s->scenario.total)
+        return false;
+    buddies->every_seen = step / every;
+    return true;
 }
 
 static void complete(struct simulated *s, struct buddies_set *set) {

@@ -7,8 +7,8 @@
 
 #include "tests/simulation/simulated.h"
 
-/* The part of ps P in its memory, of a snapshot that it has taken. */
-void simulated_copies_written(struct simulated *s, uint32_t p,
+/* The part of ps P in its memory, of STEP, of a snapshot that it has taken. */
+void simulated_copies_written(struct simulated *s, uint32_t p, uint64_t step,
                               const struct simulated_snapshot *snapshot);
 /* Ps P has left STEP out. */
 void simulated_copies_skipped(struct simulated *s, uint32_t p, uint64_t step);
@@ -34,6 +34,8 @@ void simulated_copies_begin(struct simulated *s);
 void simulated_copies_adopted(struct simulated *s);
 void simulated_copies_receive(struct simulated *s, uint32_t p,
                               const struct simulated_control *report);
+/* With staleness, where ps count no rounds. */
+bool simulated_copies_are_due(struct simulated *s);
 /* No set is under way for longer than a step may. */
 void simulated_copies_check(struct simulated *s);
 void simulated_copies_close(struct simulated *s);

@@ -531,6 +531,26 @@ void simulated_oracle_adopted(struct simulated *s) {
     }
 }
 
+/* Is HELD of STEP as it was computed last, or as the run began with it? */
+static void check_part(struct simulated *s, uint64_t step,
+                       const struct simulated_part *held) {
+    bool start = step == s->start.step;
+    if (!start && held->run != (simulated_synchronous(s) ? s->truth.runs[step]
+                                                         : s->chief.run))
+        simulated_fail(s, "there is a copy of step %llu of run %llu",
+                       (unsigned long long)step, (unsigned long long)held->run);
+    for (uint32_t b = 0; b < held->count; b++) {
+        uint32_t id = held->ids[b];
+        uint64_t version = held->versions[b];
+        uint64_t value =
+            start ? s->start.values[id] : s->truth.values[version][id];
+        if ((simulated_synchronous(s) && version != step) ||
+            held->values[b] != value)
+            simulated_fail(s, "the copy of step %llu has other weights",
+                           (unsigned long long)step);
+    }
+}
+
 /* How many ps have the part of ps PART of STEP as it was computed last. */
 static uint32_t count_copies(struct simulated *s, uint64_t step,
                              uint32_t part) {
@@ -538,20 +558,14 @@ static uint32_t count_copies(struct simulated *s, uint64_t step,
     struct copy copy;
     for (uint32_t p = 0; p < s->scenario.num_ps; p++) {
         if (s->memories[p] != s->planned_in[p])
-            return 2; /* nobody knows of its death yet */
+            count += 2; /* nobody knows of its death yet */
         if (!copies_find(&s->copies[p], step, part, &copy))
             continue;
         const struct simulated_part *held = &s->parts[copy.size];
         count++;
-        if (held->run != s->truth.runs[step])
-            simulated_fail(s, "ps %u has a copy of step %llu of run %llu", p,
-                           (unsigned long long)step,
-                           (unsigned long long)held->run);
+        check_part(s, step, held);
         for (uint32_t b = 0; b < held->count; b++)
-            if (held->versions[b] != step ||
-                held->values[b] != s->truth.values[step][held->ids[b]])
-                simulated_fail(s, "the copy of step %llu has other weights",
-                               (unsigned long long)step);
+            s->memory.values[held->ids[b]] = held->values[b];
     }
     return count;
 }
@@ -563,7 +577,7 @@ void simulated_oracle_copied(struct simulated *s, uint64_t step) {
             simulated_fail(s, "the part of ps %u of step %llu is on one ps", p,
                            (unsigned long long)step);
     s->memory.step = step;
-    memcpy(s->memory.values, s->truth.values[step], sizeof s->memory.values);
+    memcpy(s->truth.copied[step], s->memory.values, sizeof s->memory.values);
     memcpy(s->copied_in, s->planned_in, sizeof s->copied_in);
 }
 

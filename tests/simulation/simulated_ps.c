@@ -455,6 +455,10 @@ static void take_view(struct simulated *s, uint32_t p,
     for (uint32_t r = 0; r < s->scenario.num_ranks; r++)
         s->truth.from[view->slots[r].incarnation] = view->slots[r].from;
     memcpy(ps->slots, view->slots, sizeof ps->slots);
+    if (view->number < ps->view)
+        simulated_fail(s, "ps %u takes view %llu after %llu", p,
+                       (unsigned long long)view->number,
+                       (unsigned long long)ps->view);
     ps->view = view->number;
     ps->member.trains = s->scenario.adopts;
     look_at_view(s, p, slots);

@@ -185,6 +185,7 @@ static void cut(struct simulated *s, uint32_t p,
     struct simulated_snapshot *held = find(ps, order->id);
     if (held && order->write) {
         held->writing = true;
+        held->copied = order->memory ? order->step : 0;
         return;
     }
     if (held && order->id >= SIMULATED_REQUESTED)
@@ -260,9 +261,12 @@ void simulated_snapshot_agent_step(struct simulated *s, uint32_t p) {
     while ((snapshot = first_ordered(ps)) && snapshot->added == ps->count &&
            simulated_chance(s, WRITTEN_PER_HEARTBEAT)) {
         snapshot->writing = false;
-        snapshot->used = snapshot->id >= SIMULATED_REQUESTED;
+        snapshot->used =
+            snapshot->id >= SIMULATED_REQUESTED && !snapshot->copied;
         if (run_schedule_copies(&s->run_schedule, snapshot->id))
-            simulated_copies_written(s, p, snapshot);
+            snapshot->copied = snapshot->id;
+        if (snapshot->copied)
+            simulated_copies_written(s, p, snapshot->copied, snapshot);
         else
             tell_done(s, p, snapshot, true, false);
     }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t HEALED_LIMIT = 120 * TIME_S;
+static const int64_t HEALED_LIMIT = 240 * TIME_S;
 enum { LAST_CRASH_LIFE = 120 };
 
 static const char *const names[] = {
@@ -238,8 +238,8 @@ static void draw_rewinds(struct simulated *s) {
         return;
     if (simulated_synchronous(s))
         scenario->total = 10 + one_of(s, 40);
-    if (simulated_synchronous(s) && scenario->num_ps > 1 && one_of(s, 4))
-        scenario->buddy_steps = 1 + one_of(s, 3);
+    if (scenario->num_ps > 1 && one_of(s, 4))
+        scenario->buddy_steps = 1 + one_of(s, simulated_synchronous(s) ? 3 : 8);
     scenario->adopts = !scenario->clip && one_of(s, 2);
     if (!scenario->adopts &&
         one_of(s, 4)) { /* a chief that adopts has no base */
@@ -280,7 +280,7 @@ static void draw_trouble(struct simulated *s) {
         if (all || one_of(s, 3) == 0)
             *chances[i] = 1 + one_of(s, most[i]);
     if (scenario->rewinds && one_of(s, 4))
-        scenario->crash = 10 + one_of(s, 60);
+        scenario->crash = 10 + one_of(s, scenario->adopts ? 120 : 60);
     scenario->delay = TIME_MS / 10 << one_of(s, 10);
     scenario->step_time =
         TIME_MS << (scenario->rewinds ? 4 + one_of(s, 5) : one_of(s, 9));
@@ -367,7 +367,7 @@ static void crash_one(struct simulated *s) {
         one_of(s, s->scenario.rewinds ? 2 : 4)
             ? simulated_worker_process(s, one_of(s, s->scenario.num_ranks))
             : one_of(s, 1 + s->scenario.num_ps);
-    if (s->scenario.adopts && one_of(s, 2))
+    if (s->scenario.adopts && one_of(s, 4))
         process = 0;
     if (s->lives > LAST_CRASH_LIFE)
         return;
