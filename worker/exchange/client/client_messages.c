@@ -534,14 +534,15 @@ static void store_progress(struct client *client,
 }
 
 /* Copies the weights of a reply's missing blocks into place; FROM NULL: the
- * round left them as they are. */
+ * round left them as they are. Who waits is woken once, as there may be many
+ * small parameters. */
 static void store_answer(struct client *client,
                          const Capstan__DataHeader *header, const char *from,
                          int64_t now) {
     const struct layout *layout = client->settings.plan->layout;
     const struct client_source *source = &client->source;
     enum job_wire wire = wire_of(client, header);
-    bool present = !header->snapshot && !header->tensor;
+    bool present = !header->snapshot && !header->tensor, complete = false;
     if (present)
         store_progress(client, header);
     for (size_t i = 0; i < header->n_blocks; i++) {
@@ -568,13 +569,14 @@ static void store_answer(struct client *client,
                     .scale = header->loss_scale, .skipped = header->skipped};
             if (header->tensor && !layout->blocks[b].offset)
                 client->rule_step = header->step;
-            if (!--client->outstanding[p])
-                pthread_cond_broadcast(&client->waiter.changed);
+            complete |= !--client->outstanding[p];
             waiter_leave(&client->waiter);
         }
         if (from)
             from += encoding_bytes(format, elements_of(client, b));
     }
+    if (complete)
+        pthread_cond_broadcast(&client->waiter.changed);
 }
 
 /* Checks that the blocks belong to this ps and that weights have the requested
