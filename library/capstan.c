@@ -294,6 +294,10 @@ PUBLIC uint64_t capstan_staleness(const capstan_run *run) {
     return place.staleness;
 }
 
+PUBLIC int capstan_skips(capstan_run *run) {
+    return external_skips(run->external);
+}
+
 static enum status read_declared(struct parameter *parameter,
                                  const struct capstan_tensor *tensor,
                                  struct failure *why) {
@@ -573,25 +577,36 @@ PUBLIC int capstan_push(capstan_run *run, uint32_t number, const void *data,
         [CAPSTAN_VOID] = CONTRIBUTION_OVERFLOWED,
     };
     struct failure why = {0};
+    struct external_push push = {
+        .parameter = number, .data = data, .bytes = bytes};
     if (is_over(run))
         return over_result(run);
-    if ((unsigned)contribution < sizeof kinds / sizeof *kinds)
-        return result_of(run,
-                         external_push(run->external, number, data, bytes,
-                                       kinds[contribution]),
+    if ((unsigned)contribution < sizeof kinds / sizeof *kinds) {
+        push.kind = kinds[contribution];
+        return result_of(run, external_push(run->external, &push, 1),
                          TIME_NEVER);
+    }
     status_fail(&why, FAILURE_WRONG_CALL, "a push of contribution %d",
                 (int)contribution);
     return end_run(run, &why);
 }
 
+/* So many share their locks. */
+enum { PUSHES_AT_ONCE = 64 };
+
 PUBLIC int capstan_push_tensors(capstan_run *run, const uint32_t *numbers,
                                 const void *const *data, size_t n) {
     int result = is_over(run) ? over_result(run) : 0;
-    for (size_t i = 0; i < n && !result; i++)
-        result = capstan_push(run, numbers[i], data[i],
-                              external_bytes(run->external, numbers[i]),
-                              CAPSTAN_FULL);
+    struct external_push pushes[PUSHES_AT_ONCE];
+    for (size_t done = 0, count; done < n && !result; done += count) {
+        count = n - done < PUSHES_AT_ONCE ? n - done : PUSHES_AT_ONCE;
+        for (size_t i = 0; i < count; i++)
+            pushes[i] = (struct external_push){
+                numbers[done + i], CONTRIBUTION_FULL, data[done + i],
+                external_bytes(run->external, numbers[done + i])};
+        result = result_of(run, external_push(run->external, pushes, count),
+                           TIME_NEVER);
+    }
     return result;
 }
 

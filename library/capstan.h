@@ -108,6 +108,12 @@ int capstan_local_rank(const capstan_run *run); /* among those of this host */
  * synchronous; UINT64_MAX: "inf". */
 uint64_t capstan_staleness(const capstan_run *run);
 
+/* After capstan_join: does the job say on_nan "skip"? Before capstan_start a
+ * caller says so that it follows it: in a step with a gradient that is not
+ * finite it pushes CAPSTAN_VOID. A caller that has not asked is refused at
+ * capstan_start then. */
+int capstan_skips(capstan_run *run);
+
 enum capstan_dtype {
     CAPSTAN_FLOAT32 = 0,
     CAPSTAN_INT64 = 1, /* CAPSTAN_ASSIGNED only */

@@ -512,7 +512,7 @@ static const struct job_key keys[] = {
      "steps between two points of the metrics and between two log lines; without it the run has 50 to 125 points, and one without an end has one each 100 steps",
      U32(steps_per_print, 1, 1e9), .deepspeed = "10"},
     {"on_nan",
-     "stop: a NaN loss ends the run with exit code 1; skip: its step is skipped, not with model.type external",
+     "stop: a NaN loss ends the run with exit code 1; skip: its step is skipped, by a script's model with capstan.torch only",
      BOOL_WORD(nan_skip, "stop", "skip"), .default_value = "\"stop\""},
 
     {"timeouts.join", "seconds for the start, until all processes have joined",
@@ -598,10 +598,7 @@ const struct job_rule job_schema_rules[] = {
      "found \"None\" with strategy.staleness; allowed there: " OPTIMIZER_WORDS},
     NESTEROV("optimizer") NESTEROV("optimizers.wide")
         NESTEROV("optimizers.deep")
-    /* Its gradients are sent before its loss is known. */
-    {"on_nan", "skip", "model.type",
-     .must = NOT_WORD("[eE][xX][tT][eE][rR][nN][aA][lL]"),
-     "found \"skip\" with model.type \"external\"; allowed there: \"stop\". A caller skips a step by empty contributions"},
+    /* A mean over the ranks is of a larger batch. */
     {"scale_lr", "linear", "strategy.staleness", .must = ZERO_IF_ANY,
      "found \"linear\" with strategy.staleness; allowed: only with staleness 0, as each push is an update of its own otherwise"},
     {"strategy.type", "allreduce", "strategy.staleness", .must = ZERO_IF_ANY,

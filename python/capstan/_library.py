@@ -109,6 +109,7 @@ _FUNCTIONS = {
     "size": [_RUN],
     "local_rank": [_RUN],
     "staleness": [_RUN],
+    "skips": [_RUN],
     "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
     "declare_table": [_RUN, POINTER(Table), POINTER(c_uint32)],
     "set_table": [_RUN, c_uint32, c_char_p, c_double],

@@ -115,12 +115,12 @@ class Others:
         self.end = hook.remove
 
     def _count(self, optimizer: Any) -> None:
-        held = [p for group in optimizer.param_groups for p in group["params"]]
         run, at = self._run, self._run._count
         if run.size == 1 or run._open is None or run.ended:
             return
         if not run.syncs or _groups_itself():
             return
+        held = [p for group in optimizer.param_groups for p in group["params"]]
         if any(id(p) in self._trained for p in held):
             if at != self._at:
                 self._at = at

@@ -22,7 +22,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -229,14 +229,11 @@ class _Engined(Own):
 
 
 class _EnginedWorker(_Engined, Worker):
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        push = super()._hook(t)
-
-        def checked(parameter: Tensor) -> None:
-            self._check_pass()
-            push(parameter)
-
-        return checked
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        self._check_pass()
+        super()._arrive(trained, gradients)
 
 
 class _EnginedAdder(_Engined, Adder):
@@ -244,8 +241,10 @@ class _EnginedAdder(_Engined, Adder):
         super()._take(exchange, trained)
         self._hooks += [self._hooked(t) for t in trained]
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        return lambda parameter: self._check_pass()
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        self._check_pass()
 
 
 class DeepSpeedEngine:

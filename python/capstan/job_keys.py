@@ -142,7 +142,7 @@ SENTENCES: dict[str, str] = {
     ),
     "on_nan": (
         "stop: a NaN loss ends the run with exit code 1; skip: its step is "
-        "skipped, not with model.type external"
+        "skipped, by a script's model with capstan.torch only"
     ),
     "timeouts": (
         "how long processes wait for each other"

@@ -313,6 +313,10 @@ class Run:
         step until none has."""
         return bool(_c.capstan_had_batch(self._handle))
 
+    def _skips(self) -> bool:
+        """Before start(): this script follows on_nan. Is it skip?"""
+        return bool(_c.capstan_skips(self._handle))
+
     def _leave_late(self, why: str) -> None:
         """After _join(). Raises PeerLost, and the others go on, if they take
         steps already."""
@@ -382,24 +386,23 @@ class Run:
             self._fail(result)
         self._pushed[tensor] = owner
 
-    def _push_tensors(self, pushes: Sequence[tuple[int, int, Any]]) -> None:
-        """As _push() of each number, address and owner, with FULL."""
+    def _push_tensors(
+        self, numbers: list[int], addresses: list[int], owners: list[Any]
+    ) -> None:
+        """As _push() of each, with FULL, of tensors that were waited for."""
         if self.ended:
             self._leave()
         if self._kept is not None:
             self._save_kept()
-        numbers = np.array([number for number, _, _ in pushes], np.uint32)
-        addresses = np.array([address for _, address, _ in pushes], np.uintp)
-        owners = {number: owner for number, _, owner in pushes}
-        self._pushed.update(  # before the call, as _push()
-            (number, (owner, self._pushed.get(number)))
-            for number, owner in owners.items()
-        )
+        self._pushed.update(zip(numbers, owners))  # before the call, as _push()
+        count = len(numbers)
         result = _c.capstan_push_tensors(
-            self._handle, _address(numbers), _address(addresses), len(pushes)
+            self._handle,
+            (ctypes.c_uint32 * count)(*numbers),
+            (ctypes.c_void_p * count)(*addresses),
+            count,
         )
         self._check(result)
-        self._pushed.update(owners)
 
     def _leave(self) -> NoReturn:
         """Ends a script that goes on after the run's last step."""
@@ -854,6 +857,11 @@ class Run:
         else:
             lead = due == _library.DUE_LEAD
             self._keep(_SHARED, self._shared.state_dict() if lead else None)
+
+    def _is_due(self) -> bool:
+        """Will a checkpoint take the state after the last step?"""
+        due = _c.capstan_due(self._handle, False)
+        return self._kept is not None and due != _library.NOT_DUE
 
     def _is_saved(self) -> bool:
         """Does a checkpoint take the state after the last step?"""

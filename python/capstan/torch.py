@@ -109,6 +109,7 @@ class Run(PlainRun):
     optimizer: Rule | Several | None = None  # DistributedOptimizer's
     num_optimizers = 1  # init(optimizers=)
     joins = False  # the loop is in join()
+    skips = False  # a step with a gradient that is not finite is left out
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
     _batch = 0  # of the epoch, that shard() has given last; of steps() the turn
     _kept_batch: int | None = None  # where a resumed run goes on
@@ -465,6 +466,13 @@ def DistributedOptimizer(
         raise wrong("lazy=True does not work with torch.compile")
     if lazy and rule == "worker":
         raise wrong("lazy=True does not work with rule worker")
+    run.skips = run._skips()
+    if run.skips and rule == "worker" and not run.is_stale:
+        raise wrong(
+            'on_nan "skip" takes rule \'server\' or strategy.staleness: with '
+            "rule 'worker' all ranks have the same mean, and leave step() out "
+            "themselves where it is not finite"
+        )
     own = Adder if run.is_stale else Worker
     if rule == "worker" and run.is_stale and adder_lacks(kind):
         raise wrong(adder_lacks(kind))

@@ -15,9 +15,9 @@ import math
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import string_at
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from .torch_copies import (
     host_copy,
     like,
 )
+from .torch_passes import are_seen
 from .torch_tables import Rows
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ _CARRIED = {
 }
 # Gradients in host memory are pushed at once when they are so many bytes.
 _TOGETHER = 1 << 14
+ONE_MESSAGE = 1 << 16  # bytes of gradients that the library sends together
 
 
 def check_memory(name: str, tensor: Tensor, part: str = "") -> None:
@@ -205,34 +207,25 @@ class Given:
         self.is_kept = False  # in this step
         self.is_seen = False  # at the end of it, too
 
-    def take_turns(self, turns: int, first: int) -> None:
-        """The weights are kept each TURNS steps, and after FIRST steps."""
-        self._turns, self.left = turns, first
+    def take_turns(self, turns: int) -> None:
+        """The weights are kept each TURNS steps."""
         part = -(-len(self._bytes) * turns // _COMPARED_STEPS)
         self._size = max(_COMPARED, part + -part % 4)
 
-    def keep(self, is_run_memory: bool, is_seen: bool) -> None:
-        """The run has given the weights. IS_SEEN: is_changed() reads them."""
-        self.is_seen = self.is_kept = is_seen
-        self.is_copied = not is_run_memory
+    def keep(self, is_run_memory: bool, is_seen: bool, is_due: bool) -> None:
+        """The run has given the weights. IS_SEEN: is_changed() reads them, of
+        which a part is kept. IS_DUE: one is, if the run writes into them."""
+        self.is_seen, self.is_copied = is_seen, not is_run_memory
+        self.is_kept = is_seen or (is_due and is_run_memory)
         if self.is_copied:
             self._copy = self._parameter.detach().clone() if is_seen else None
-            return
-        if self.left == 0:
-            self.is_kept, self.left = True, self._turns
-        self.left -= 1
-        if not self.is_kept:
+        if self.is_copied or not self.is_kept:
             return
         first = self._place.stop
         if first >= len(self._bytes):
             first = 0
         self._place = slice(first, first + self._size)
         self._given = self._read()
-
-    def skip(self) -> None:
-        """The run has given the weights, of which none are kept."""
-        self.is_seen = self.is_kept = False
-        self.left -= 1
 
     def _read(self) -> bytes:
         return self._bytes[self._place].tobytes()
@@ -328,40 +321,29 @@ class Trained:
     def sends(self) -> None:
         """The run may write new weights from now on."""
         given, gradient = self.given, self.gradient
-        if given and given.is_kept:
-            if self.is_run_memory:
-                given.compare()
-            if gradient is not None and (
-                given.is_copied or gradient.is_contiguous()
-            ):
-                self.sent = given.part(gradient)
+        if given is None or not given.is_kept:
+            return
+        if self.is_run_memory:
+            given.compare()
+        if gradient is not None and (
+            given.is_copied or gradient.is_contiguous()
+        ):
+            self.sent = given.part(gradient)
 
-    def _gradient_changed(self) -> bool:
-        """Since it was sent: its version, or what is kept of it."""
-        gradient, sent, self.sent = self.gradient, self.sent, None
-        if gradient is None:
-            return False
-        if gradient._version != self.version:
-            return True
-        if gradient is not self.parameter.grad:
-            return True
-        if sent is None or self.given is None:
-            return False
+    def _sent_differs(self, gradient: Tensor) -> bool:
+        """Does what is kept of what was sent differ from GRADIENT?"""
+        sent, self.sent = self.sent, None
+        assert self.given is not None
         return bool(sent != self.given.part(gradient))
 
-    def has_arrived(self, is_seen: bool, behind: bool) -> None:
-        """The run's weights are in the parameter. BEHIND: it went back."""
+    def has_arrived(self, is_seen: bool, is_due: bool, behind: bool) -> None:
+        """The run's weights are in the parameter: Given.keep(). BEHIND: it
+        went back."""
         given = self.given
-        if given is None:
-            if self.change is not None and self.has_arrived_apart:
-                self.change.copy_(self.values)  # to which the script adds
-            return
+        assert given is not None
         if given.is_seen and given.is_lost() and not behind:
             raise self._changed()
-        if is_seen or given.left == 0:
-            given.keep(self.is_run_memory, is_seen)
-        else:
-            given.skip()
+        given.keep(self.is_run_memory, is_seen, is_due)
 
     def is_as_arrived(self, tensor: Tensor) -> bool:
         """Is TENSOR what the run has brought?"""
@@ -388,19 +370,26 @@ class Trained:
             "rule='worker')"
         )
 
-    def check_unchanged(self) -> None:
+    def end_step(self) -> None:
         """Raises ConfigError if the script touched what the run reads."""
-        if self.parameter.data_ptr() != self.address:
+        parameter, given = self.parameter, self.given
+        gradient, self.gradient = self.gradient, None
+        self.pushed = False
+        if parameter.data_ptr() != self.address:
             raise wrong(
                 f'parameter "{self.name}" has other memory than at the start: '
                 "move or replace parameters before DistributedOptimizer"
             )
-        if self.given and (
-            (self.given.is_kept and self.given.is_changed())
-            or self.taken != self.parameter._version
+        if given is not None and (
+            self.taken != parameter._version
+            or (given.is_kept and given.is_changed())
         ):
             raise self._changed()
-        if self._gradient_changed():
+        if gradient is not None and (
+            gradient._version != self.version
+            or gradient is not parameter.grad
+            or (self.sent is not None and self._sent_differs(gradient))
+        ):
             raise wrong(
                 f'the gradient of "{self.name}" was changed after backward() '
                 "had sent it: clip by init(clip=...), or take "
@@ -653,6 +642,9 @@ class Exchange:
         self._waiting: list[Trained] = []  # of these, to be sent together
         self._waiting_bytes = 0
         self._random = random.Random(0)  # the script has one of its own
+        # Those of which a part is compared in a step, by turns; and now.
+        self._due: list[set[Trained]] = []
+        self._watched: set[Trained] = set()
         self._copier = Copier()
         buffers = [buffer for _, buffer in model.named_buffers()]
         self._copies = Copies([*model.parameters(), *buffers])
@@ -692,6 +684,12 @@ class Exchange:
                 else "",
             )
         self._turn = self.trained
+        # Its gradients leave as one message, be they pushed one by one or not.
+        self.is_small = (
+            sum(t.nbytes for t in self.trained) <= ONE_MESSAGE
+            and all(t.parameter.is_cpu for t in self.trained)
+            and are_seen()
+        )
         self._written = Written(self.buffers)
         for name, module in model.named_modules():
             if isinstance(module, Rows):
@@ -706,12 +704,15 @@ class Exchange:
         self._turn = trained
 
     def _take_turns(self) -> None:
-        largest = max(self.trained, key=lambda t: t.nbytes, default=None)
-        others = max(_TURNS, -(-len(self.trained) // _COMPARED_AT_ONCE))
-        for number, t in enumerate(self.trained):
-            if t.given:
-                turns = 1 if t is largest else others
-                t.given.take_turns(turns, number % turns)
+        given = [t for t in self.trained if t.given]
+        if not given:
+            return
+        largest = max(given, key=lambda t: t.nbytes)
+        turns = max(_TURNS, -(-len(given) // _COMPARED_AT_ONCE))
+        self._due = [{largest, *given[i::turns]} for i in range(turns)]
+        for t in given:
+            assert t.given
+            t.given.take_turns(1 if t is largest else turns)
 
     def _declare_trained(
         self, name: str, parameter: nn.Parameter, group: int
@@ -832,11 +833,24 @@ class Exchange:
             _increment_versions([t.parameter for t in moved])
         for t in moved:
             t.taken = t.parameter._version
-        if trained and self.in_place:
-            seen = self._random.choice(trained)
-            behind = self.run._is_behind()
+        if self._adds:
             for t in trained:
-                t.has_arrived(t is seen, behind)
+                if t.change is not None and t.has_arrived_apart:
+                    t.change.copy_(t.values)  # to which the script adds
+        elif trained and self._due:
+            self._watch(trained)
+
+    def _watch(self, arrived: list[Trained]) -> None:
+        """The run's weights are in ARRIVED: of some a part is kept."""
+        seen, behind = self._random.choice(arrived), self.run._is_behind()
+        due = self._due[self.run._count % len(self._due)]
+        some = {seen} | due | self._watched
+        if len(arrived) < len(self.trained):
+            some.intersection_update(arrived)
+        for t in some:
+            t.has_arrived(t is seen, t in due, behind)
+        watched = self._watched | some
+        self._watched = {t for t in watched if t.given and t.given.is_kept}
 
     def give_weights(self) -> None:
         """The run has the weights that the caller computed."""
@@ -877,26 +891,30 @@ class Exchange:
                     "init(frozen='trained'), which train it as torch does"
                 )
 
-    def push(self, t: Trained, gradient: Tensor | None) -> None:
-        """Sends GRADIENT, which is kept until the wait."""
-        if t.pushed or gradient is None:
-            raise wrong(
-                f'parameter "{t.name}" has a second gradient in this step: '
-                "optimizer.step() was left out, or a backward pass before the "
-                "last is not in run.no_sync() (where a framework makes them, take "
-                "rule='worker' and backward_passes_per_step=), or another "
-                "optimiser took a step between: init(optimizers=2); or "
-                "checkpoint(..., use_reentrant=True) makes passes of its own: "
-                "take False"
-            )
+    def push(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        """Sends GRADIENTS, of TRAINED, which are kept until the wait."""
         if not self.num_pushed:
             self.see_saved()
-        t.pushed = True
-        t.gradient, t.version = gradient, gradient._version
-        self.num_pushed += 1
-        self._waiting.append(t)
-        self._waiting_bytes += t.nbytes
-        if self._waiting_bytes >= _TOGETHER or not gradient.is_cpu:
+        for t, gradient in zip(trained, gradients):
+            if t.pushed or gradient is None:
+                raise wrong(
+                    f'parameter "{t.name}" has a second gradient in this step: '
+                    "optimizer.step() was left out, or a backward pass before "
+                    "the last is not in run.no_sync() (where a framework makes "
+                    "them, take rule='worker' and backward_passes_per_step=), "
+                    "or another optimiser took a step between: "
+                    "init(optimizers=2); or checkpoint(..., use_reentrant=True) "
+                    "makes passes of its own: take False"
+                )
+            t.pushed = True
+            t.gradient, t.version = gradient, gradient._version
+            self._waiting_bytes += t.nbytes
+        self.num_pushed += len(trained)
+        self._waiting += trained
+        is_host = trained[-1].parameter.is_cpu
+        if self._waiting_bytes >= _TOGETHER or not is_host:
             self._push_waiting()
 
     def see_saved(self) -> None:
@@ -910,15 +928,25 @@ class Exchange:
         if run._is_saved() and not self.in_place and not self._saved:
             self._saved = sums_of(self.trained)
 
-    def check_saved(self) -> None:
+    def check_saved(self, within: str = "") -> None:
         """Raises ConfigError if a checkpoint has taken weights that the script
-        has put back since, as they were others for the backward pass."""
+        has put back since, as they were others for the backward pass, or those
+        WITHIN a step() of that optimiser."""
         saved, self._saved = self._saved, []
-        if not saved or saved == sums_of(self.trained):
+        if not saved:
+            return
+        step = self.run.position.step - 1
+        if within:
+            raise wrong(
+                f"the checkpoint of step {step} has weights within a step() of "
+                f"{within}, which calls its closure several times: remove it, "
+                "and leave checkpoint.every_steps out: those of epochs and of "
+                "the run's end are between two steps"
+            )
+        if saved == sums_of(self.trained):
             return
         if self.run._is_behind():  # they are those that the run went back to
             return
-        step = self.run.position.step - 1
         raise wrong(
             "weights are others in the backward pass than in step(), and the "
             f"checkpoint of step {step} has those of the backward pass: remove "
@@ -929,7 +957,8 @@ class Exchange:
     def _push_waiting(self) -> None:
         """Sends the gradients that wait for others."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        pushes = []
+        pushed = self.run._pushed
+        numbers, addresses, owners = [], [], []
         for t in waiting:
             gradient = t.gradient
             assert gradient is not None
@@ -940,17 +969,20 @@ class Exchange:
             )
             if not is_plain:
                 check_memory(t.name, gradient, "the gradient of ")
-            if t.number in self.run._pushed:
+            if t.number in pushed:
                 self.wait([t])  # lazy, and not read since
-            t.sends()
+            if t in self._watched:
+                t.sends()
             if gradient.is_cpu:
                 sent = gradient if is_plain else gradient.contiguous()
-                pushes.append((t.number, sent.data_ptr(), sent))
+                numbers.append(t.number)
+                addresses.append(sent.data_ptr())
+                owners.append(sent)
             else:
                 self.send(gradient, functools.partial(self._send, t))
-        if pushes:
+        if numbers:
             self._copies.wait()
-            self.run._push_tensors(pushes)
+            self.run._push_tensors(numbers, addresses, owners)
 
     def in_turns(self, hook: Send) -> Send:
         """HOOK, in which one of autograd's threads is at a time."""
@@ -986,9 +1018,14 @@ class Exchange:
         if not self.num_pushed:
             self._check_frozen()
         has_batch = self.has_batch()
-        for t in self._turn:
-            if not t.pushed and t.parameter.grad is not None:
-                self.push(t, t.parameter.grad)
+        if self.num_pushed < len(self._turn):
+            rest = [
+                t
+                for t in reversed(self._turn)
+                if not t.pushed and t.parameter.grad is not None
+            ]
+            if rest:
+                self.push(rest, [t.parameter.grad for t in rest])
         self._push_waiting()
         self._copier.send(wait=True)
         self._push_without(ZERO if has_batch else EMPTY, EMPTY)
@@ -1003,34 +1040,46 @@ class Exchange:
         self._copies.end()
         self._copies.wait()
         sizes = [t.subtract() for t in self._turn]
-        self._check_finite(sizes, "change")
+        if fault := self._not_finite(sizes, "change"):
+            self._fail(fault)
         self._copier.send(wait=True)  # of rows
-        for t, size in zip(self._turn, sizes):
-            if size:
-                assert t.change is not None
-                t.pushed = True
-                self._send(t, t.change)
+        sent = [t for t, size in zip(self._turn, sizes) if size][::-1]
+        for t in sent:
+            t.pushed = True
+        if sent:
+            changes = [t.change for t in sent]
+            self.run._push_tensors(
+                [t.number for t in sent],
+                [change.data_ptr() for change in changes if change is not None],
+                changes,
+            )
         self._push_without(EMPTY, EMPTY)
         self._push_buffers(
             any(sizes) or any(t.parameter.grad is not None for t in self._turn)
         )
 
-    def check_gradients(self) -> None:
-        """Fails the run if a gradient is not finite, before one is sent."""
+    def check_gradients(self) -> bool:
+        """Fails the run if a gradient is not finite, before one is sent. False:
+        the step is left out, as the job says."""
         grads = [t.parameter.grad for t in self._turn]
-        sizes = [_largest(grad) for grad in grads]
-        self._check_finite(sizes, "gradient")
+        fault = self._not_finite([_largest(g) for g in grads], "gradient")
+        if fault and not self.run.skips:
+            self._fail(fault)
+        if fault and self.run.logs:
+            print(f"capstan: a step is left out: {fault}", file=sys.stderr)
+        return not fault
 
-    def _check_finite(self, sizes: list[float], what: str) -> None:
+    def _not_finite(self, sizes: list[float], what: str) -> str:
         """SIZES: of TRAINED, the largest of WHAT is to be sent."""
         for t, size in zip(self._turn, sizes):
             if not math.isfinite(size):
-                text = (
-                    f'the {what} of parameter "{t.name}" in a step is NaN or '
-                    "infinite: try a smaller rate, or clip the gradients"
-                )
-                self.run.fail(text)  # a framework may change what is raised
-                raise Failed(text, "CALLER_FAILED")
+                return f'the {what} of parameter "{t.name}" is NaN or infinite'
+        return ""
+
+    def _fail(self, fault: str) -> NoReturn:
+        text = f"{fault} in a step: try a smaller rate, or clip the gradients"
+        self.run.fail(text)  # a framework may change what is raised
+        raise Failed(text, "CALLER_FAILED")
 
     def push_none(self, contribution: Contribution) -> None:
         """Pushes a step to which this rank brings no bytes."""
@@ -1047,6 +1096,8 @@ class Exchange:
         self, contribution: Contribution, of_frozen: Contribution
     ) -> None:
         self._copies.wait()
+        if self.num_pushed == len(self.trained):
+            return
         turn = set(self._turn)
         for t in self.trained:
             if not t.pushed:
@@ -1096,12 +1147,10 @@ class Exchange:
     def end_step(self) -> None:
         """All is pushed."""
         for t in self.trained:
-            t.check_unchanged()
+            t.end_step()
+        self.num_pushed = 0
         self.run.step(*self.run.reported)
         self.run.reported = 0.0, 0, 0
-        self.num_pushed = 0
-        for t in self.trained:
-            t.pushed, t.gradient = False, None
 
     def wait_buffers(self) -> None:
         """Waits for what the next forward pass changes."""

@@ -7,7 +7,7 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from .agreed import Agreed
 from .run import EMPTY
 from .torch_copies import like
 from .torch_exchange import Exchange, Trained, sums_of, wrong
+from .torch_passes import Passes
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -132,14 +133,22 @@ class Rule(torch.optim.Optimizer):
     def _take(self, exchange: Exchange, trained: list[Trained]) -> None:
         self._exchange, self._trained = exchange, trained
         self._held = self._groups_hold()
-        if not self._run.is_stale:  # else step() sends
+        if self._run.is_stale:  # step() sends
+            return
+        if exchange.is_small:
+            self._hooks = [Passes(trained, self._arrive, self._end_seen)]
+        else:
             self._hooks = [self._hooked(t) for t in trained]
 
     def _hooked(self, t: Trained) -> Any:
+        def arrive(parameter: Tensor) -> None:
+            self._arrive([t], [parameter.grad])
+
         trains = t.parameter.requires_grad
         t.parameter.requires_grad_(True)  # else a hook is refused
-        push = self._exchange.in_turns(self._hook(t))
-        hook = t.parameter.register_post_accumulate_grad_hook(push)
+        hook = t.parameter.register_post_accumulate_grad_hook(
+            self._exchange.in_turns(arrive)
+        )
         t.parameter.requires_grad_(trains)
         return hook
 
@@ -148,8 +157,14 @@ class Rule(torch.optim.Optimizer):
         for hook in self._hooks:
             hook.remove()
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        """A backward pass has given TRAINED these GRADIENTS."""
         raise NotImplementedError
+
+    def _end_seen(self) -> None:
+        """That of a backward pass, by Passes."""
 
     def _start(self) -> None:
         raise NotImplementedError
@@ -301,15 +316,22 @@ class Server(Rule):
         if self._lazy:
             self._wait_in_modules(self._exchange.model)
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        def push(parameter: Tensor) -> None:
-            sends = self._run.syncs and self._scaler is None
-            if sends and self._exchange.may_push():
-                if not self._exchange.num_pushed:
-                    self._send_groups()
-                self._exchange.push(t, parameter.grad)
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        exchange = self._exchange
+        if self._run.syncs and (exchange.num_pushed or self._may_push()):
+            exchange.push(trained, gradients)
 
-        return push
+    def _may_push(self) -> bool:
+        """Does backward() send this step's gradients, of which this is the
+        first?"""
+        if self._scaler is not None or self._run.skips:
+            return False  # step() looks at all first
+        if not self._exchange.may_push():
+            return False
+        self._send_groups()
+        return True
 
     def _groups(self) -> list[dict[str, float]]:
         """The parameter groups' values, as capstan_set takes them."""
@@ -383,9 +405,11 @@ class Server(Rule):
             for t in self._exchange.trained:
                 if t.parameter.grad is not None:
                     t.parameter.grad.div_(scale)
-        if self._run.is_stale:
-            self._exchange.check_gradients()
-        elif self._run.joins and not self._exchange.has_batch():
+        stale = self._run.is_stale
+        if stale or self._run.skips:
+            if not self._exchange.check_gradients():
+                return self._exchange.push_void()
+        if not stale and self._run.joins and not self._exchange.has_batch():
             raise wrong(
                 "a step without a gradient in run.join(), which is how a rank "
                 "says that its batches are over: with rule 'server' give it a "
@@ -711,9 +735,13 @@ class Adder(Own):
         if self._has_loaded:
             self._check_loaded()
         self._run._save_kept()  # of the last step, before the state changes
-        loss = super().step() if closure is None else super().step(closure)
-        self._unseen = [t for t in self._unseen if not self._see_state(t)]
-        self._exchange.push_changes()
+        skips, loss = self._run.skips and closure is None, None
+        if skips and not self._exchange.check_gradients():
+            self._exchange.push_void()
+        else:
+            loss = super().step() if closure is None else super().step(closure)
+            self._unseen = [t for t in self._unseen if not self._see_state(t)]
+            self._exchange.push_changes()
         self._agreed.skip()
         self._exchange.end_step()
         self._exchange.wait()
@@ -756,20 +784,26 @@ class Worker(Own):
     _of_means: list[int | None] = []  # of the gradients as they were averaged
     _weights_after: list[int] = []  # of the last step, where a rank may follow
     _writes = False  # were they other weights at the next mean?
+    _at_mean: list[int] = []  # of the last, where a checkpoint takes the next
+    _evaluated = 0  # closures of the present step()
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        def push(parameter: Tensor) -> None:
-            if self._averaged:
-                self._begin_anew(t)
-            if not self._queued:  # the pass's first
-                if not self._run.syncs or _accumulates():
-                    return
-                at_end_of_pass(t.name, self._end_pass)
-                self._queued = True
-            if self._left == 1 and self._exchange.may_push():
-                self._exchange.push(t, parameter.grad)
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        if self._averaged:
+            self._begin_anew(trained[0])
+        if not self._queued:  # the pass's first
+            if not self._run.syncs or _accumulates():
+                return
+            if not self._exchange.is_small:
+                at_end_of_pass(trained[0].name, self._end_pass)
+            self._queued = True
+        if self._left == 1 and self._exchange.may_push():
+            self._exchange.push(trained, gradients)
 
-        return push
+    def _end_seen(self) -> None:
+        if self._queued:
+            self._end_pass()
 
     def _begin_anew(self, t: Trained) -> None:
         """A pass after the mean, and before step(): that may be left out."""
@@ -782,12 +816,21 @@ class Worker(Own):
                 "it has, or do those before the last in run.no_sync(); a "
                 "script that leaves step() out calls optimizer.zero_grad()"
             )
+        if self._at_mean and self._at_mean != sums_of(self._trained):
+            raise wrong(
+                "weights were changed after the mean over the ranks, without "
+                "optimizer.step(), as by first_step() of SAM, and the "
+                f"checkpoint of step {self._run.position.step} would have them: "
+                "leave init(checkpoint=...) out, or write the change as the "
+                "optimiser's step()"
+            )
         self._averaged, self._left = False, self._passes
 
     def _mark(self, is_mean: bool) -> None:
         for t in self._trained:
-            if t.parameter.grad is not None:
-                setattr(t.parameter.grad, _MEAN, is_mean)
+            grad = t.parameter.grad
+            if grad is not None:
+                setattr(grad, _MEAN, is_mean)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
@@ -826,6 +869,7 @@ class Worker(Own):
         self._exchange.wait()
         self._check_agreed()
         self._averaged = True
+        self._at_mean = sums_of(self._trained) if self._run._is_due() else []
         self._mark(True)
         if self._agreed.is_followed():
             self._of_means = self._grad_versions()
@@ -864,6 +908,7 @@ class Worker(Own):
         """Applies the means to this rank's weights."""
         self._opt_called = True  # for schedulers
         self._check_groups()
+        self._evaluated = 0
         if closure is None:
             self._take_part()
             loss = super().step()
@@ -878,6 +923,7 @@ class Worker(Own):
 
     def _closed(self, closure: Callable[[], Any]) -> Any:
         loss = closure()
+        self._evaluated += 1
         self._take_part()
         if not issubclass(self._kind, torch.optim.LBFGS) or self._run.size == 1:
             return loss
@@ -914,7 +960,8 @@ class Worker(Own):
         if not self._averaged:
             self._check_local()
         self.synchronize()
-        self._exchange.check_saved()
+        within = self._evaluated > 1
+        self._exchange.check_saved(self._kind.__name__ if within else "")
         self._check_followed()
         self._averaged, self._left = False, self._passes
         if self._run._is_back:  # no means have come

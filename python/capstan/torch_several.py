@@ -12,7 +12,7 @@ at the checkpoint.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -329,13 +329,13 @@ class InTurn(_Member, Worker):
         self._seen = {}
         super()._take(exchange, trained)
 
-    def _hook(self, t: Trained) -> Callable[[Tensor], None]:
-        def note(parameter: Tensor) -> None:
-            if self._averaged:
-                self._begin_anew(t)
-            self._seen[t.number] = _mark_of(parameter.grad)
-
-        return note
+    def _arrive(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> None:
+        if self._averaged:
+            self._begin_anew(trained[0])
+        for t, gradient in zip(trained, gradients):
+            self._seen[t.number] = _mark_of(gradient)
 
     def _check_local(self) -> None:
         """Clipping and the like are of the mean."""

@@ -594,6 +594,11 @@ class Training(unittest.TestCase):
             text = run.error("worker0") + run.error("worker1")
             self.assertIn("gradient_clipping with strategy.staleness", text)
 
+    def test_on_nan_is_refused_where_the_script_does_not_follow_it(self):
+        with ranks("train", 1, 2, on_nan="skip", steps=5) as run:
+            self.assertEqual(run.wait()["worker0"], 2, run.error("worker0"))
+            self.assertIn('on_nan: found "skip"', run.error("worker0"))
+
     def test_changes_of_an_own_optimizer_with_one_trainer_are_its_own(self):
         for staleness in 1, 4, "inf":
             keys = {"strategy": {"staleness": staleness}, "steps": 200}

@@ -170,6 +170,15 @@ class Equality(unittest.TestCase):
                     waits=waits,
                 )
 
+    def test_gradients_that_leave_within_the_pass(self):
+        """As those of models that are no single message."""
+        keys = {"hooks": True, "steps": 40}
+        for rule in "server", "worker":
+            self.check(rule=rule, passes=2, set_to_none=False, **keys)
+            self.check(rule=rule, model="branches", **keys)
+        self.check(rule="worker", own_clip=0.2, **keys)
+        self.check(lazy=True, model="norm", **keys)
+
     def test_tied_weights(self):
         self.check(model="tied")
 
@@ -296,6 +305,27 @@ class Equality(unittest.TestCase):
                 run.wait()
                 self.assertEqual(run.results("worker1")[0], states[3])
 
+    def test_no_checkpoint_is_taken_within_a_step(self):
+        """By passes of SAM, and by closures of LBFGS; the run's last may be."""
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        sharp = "sharp", "as by first_step() of SAM, and the checkpoint of step 3"
+        closures = "closures", "the checkpoint of step 3 has weights within a"
+        settings = {"sharp": {}, "closures": {"lr": 0.5, "max_iter": 4}}
+        with folder:
+            for name, text in sharp, closures:
+                keys = {"steps": 4, **settings[name]}
+                where = {"dir": f"{folder.name}/{name}", "every_steps": 3}
+                with ranks(name, 1, checkpoint=where, **keys) as run:
+                    self.assertNotIn(0, run.wait().values())
+                    self.assertIn(text, run.error("worker0"))
+                where["every_steps"] = 1 << 20
+                where["dir"] += "-last"
+                with ranks(name, 1, checkpoint=where, **keys) as run:
+                    found = set(run.wait().values())
+                    self.assertEqual(found, {0}, run.error("worker1"))
+                    if name == "sharp":
+                        self.assertLess(run.result("worker0"), 1e-5)
+
     def test_buffers_that_are_assigned_anew_and_held_elsewhere(self):
         for ps, rule in (1, "server"), (0, "worker"):
             keys = {"steps": 4, "rule": rule}
@@ -353,6 +383,18 @@ class Equality(unittest.TestCase):
         self.check(model="nested01", steps=20, rule="server")
         self.check(model="nested012", steps=20, rule="server")
         self.check(model="nested01", steps=20, rule="worker", own_clip=0.2)
+        for model, rule in (
+            ("nested012", "worker"),
+            ("nested001", "server"),
+            ("nested001", "worker"),
+        ):
+            self.check(model=model, steps=20, rule=rule)
+        for model, rule in (
+            ("nested01", "server"),
+            ("nested012", "server"),
+            ("nested01", "worker"),
+        ):
+            self.check(model=model, steps=20, rule=rule, hooks=True)
 
     def test_accumulation(self):
         self.check(steps=20, passes=2)
@@ -710,6 +752,12 @@ class Staleness(unittest.TestCase):
         for rule in "worker", "server":
             self.refused(1, '"1.0.weight"', "NaN", rule=rule, bad=20)
 
+    def test_steps_that_are_not_finite_are_left_out_if_the_job_says_so(self):
+        for rule in "worker", "server":
+            keys = {"rule": rule, "bad": 20, "habit": "skips"}
+            self.check("SGD", SGD, [4], **keys)
+            self.check("Adam", ADAM["settings"], ["inf"], **keys)
+
     def test_weights_that_are_loaded_later_are_refused(self):
         """Those that the run has brought are not."""
         self.refused(2, '"1.0.weight" was loaded after', habit="loads")
@@ -787,6 +835,24 @@ class Staleness(unittest.TestCase):
             self.assertEqual(zero, one)
             again(steps=440)
             check(both[1:], "rank 1 goes on with the state of rank 0")
+            self.assertEqual(set(run.wait().values()), {0})
+
+
+    def test_a_rank_goes_on_without_a_state_where_no_checkpoint_is(self):
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        where = {"dir": folder.name, "every_steps": 1 << 20}
+        keys = {"staleness": "inf", "checkpoint": where, "seconds": 0.02}
+        with folder, ranks("count", 1, 2, steps=400, **keys) as run:
+            run.wait_for("worker1", "step 20")
+            run.processes["worker1"].kill()
+            run.processes["worker1"].wait()
+            run.restart("worker1", steps=400, **keys)
+            run.wait_for("worker1", "step 0")
+            text = "Count of rank 1 goes on without a state"
+            self.assertIn(text, run.error("worker1"))
+            _, step, own = run.results("worker1")[0]
+            self.assertGreaterEqual(step, 20)
+            self.assertEqual(own, [])
             self.assertEqual(set(run.wait().values()), {0})
 
 
@@ -1184,7 +1250,9 @@ class Errors(unittest.TestCase):
                 self.assertIn(text, run.error(process))
 
     def test_a_changed_gradient(self):
-        self.check("was changed after backward()", steps=9, do="clip")
+        for hooks in False, True:
+            text = "was changed after backward()"
+            self.check(text, steps=9, do="clip", hooks=hooks)
 
     def test_a_parameter_that_was_frozen_at_the_start(self):
         for rule in "server", "worker":
@@ -1276,9 +1344,12 @@ class Errors(unittest.TestCase):
         self.check("has the optimizer None with 1 groups", "other_rule")
 
     def test_a_second_backward_pass(self):
-        self.check("has a second gradient in this step", steps=9, do="again")
-        for passes, counts in (1, False), (2, True):
+        for hooks in False, True:
+            text = "has a second gradient in this step"
+            self.check(text, steps=9, do="again", hooks=hooks)
+        for passes, counts, hooks in (1, False, False), (2, True, True):
             keys = {"rule": "worker", "passes": passes, "counts": counts}
+            keys["hooks"] = hooks
             text = "(..., backward_passes_per_step=) how many"
             self.check(text, steps=9, do="again", **keys)
         keys = {"passes": 2, "counts": True, "steps": 9}
@@ -1289,7 +1360,7 @@ class Errors(unittest.TestCase):
     def test_reentrant_checkpoints_that_take_a_step_apart(self):
         cases = ("nested012", "worker"), ("nested001", "server")
         for model, rule in (*cases, ("nested001", "worker")):
-            keys = {"model": model, "rule": rule}
+            keys = {"model": model, "rule": rule, "hooks": True}
             with self.subTest(**keys):
                 self.check("use_reentrant", own=None, steps=9, **keys)
 
@@ -1378,6 +1449,11 @@ class Errors(unittest.TestCase):
         self.check("say in init(optimizers=)", "two_optimizers")
 
     @HAS_SCALER
+    def test_steps_that_a_rank_cannot_leave_out_by_itself(self):
+        text = "on_nan \"skip\" takes rule 'server' or strategy.staleness"
+        keys = {"rule": "worker", "on_nan": "skip"}
+        self.check(text, own=None, steps=9, **keys)
+
     def test_a_scaler_that_was_not_told(self):
         self.check("was not told of the scaler", "unknown_scaler")
 
@@ -1385,9 +1461,12 @@ class Errors(unittest.TestCase):
 @HAS_SCALER
 class Scaling(unittest.TestCase):
     def test_an_overflow_of_one_rank_changes_nothing(self):
-        cases = itertools.product(CLUSTERS.values(), ("server", "worker"))
-        for (ps, workers), rule in cases:
-            with ranks("overflow", ps, workers, rule=rule) as run:
+        hows = {"rule": "server"}, {"rule": "worker"}, {"skips": True}
+        for (ps, workers), how in itertools.product(CLUSTERS.values(), hows):
+            with (
+                self.subTest(ps=ps, **how),
+                ranks("overflow", ps, workers, **how) as run,
+            ):
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker1")
                 )

@@ -29,6 +29,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import capstan.torch as capstan
 from capstan import init as numpy_init
+from capstan import torch_exchange
+from capstan.torch_rules import Rule
 
 BATCH = 16  # of all ranks together
 INPUTS, CLASSES = 8, 4
@@ -363,11 +365,13 @@ def changes(
     step BAD. GPUS: the model is spread over so many late ones."""
     if gpus:
         device.name = "cpu"
-    run = capstan.init(strategy=strategy)
+    skips = habit == "skips"
+    run = capstan.init(strategy=strategy, on_nan="skip" if skips else None)
+    first = nn.Identity if skips else functools.partial(nn.BatchNorm1d, INPUTS)
     nets = [
         model_of(model, 0)
         if model
-        else nn.Sequential(nn.BatchNorm1d(INPUTS), model_of("mlp", 0))
+        else nn.Sequential(first(), model_of("mlp", 0))
         for _ in range(2)
     ]
     if gpus:
@@ -396,7 +400,8 @@ def changes(
     )
     assert run.position.step == steps - len(skipped), run.position
     away = float((found - expected).norm() / expected.norm())
-    print(json.dumps({"distance": away}), flush=True)
+    found = {"distance": away, "updates": run.position.updates}
+    print(json.dumps(found), flush=True)
 
 
 def count(steps, staleness, checkpoint, seconds=0.0):
@@ -438,6 +443,8 @@ def changes_step(net, optimizer, scaler, x, y, bad, habit):
         scaler.unscale_(optimizer)
     if not bad:
         nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    if habit == "skips" and bad and not isinstance(optimizer, Rule):
+        return
     if habit == "scales":
         scaler.step(optimizer)
         scaler.update()
@@ -484,10 +491,11 @@ def train(
     counts=False,
     short=(),
     gpus=0,
+    hooks=False,
     **keys,
 ):
     """Trains and prints the first state and the last; DO names what to do in
-    step 3. UNTIL: the step at which it leaves. GRADIENTS "swapped": they are
+    step 3. HOOKS: autograd's are taken, as for a larger model. UNTIL: the step at which it leaves. GRADIENTS "swapped": they are
     in memory of the other order than their parameters. TOGGLES freeze
     parameters and let them train. OWN_CLIP: the script clips the gradients.
     DECAY "before": the scheduler is made before DistributedOptimizer. COUNTS:
@@ -496,6 +504,8 @@ def train(
     settings = settings or {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     if gpus:
         device.name = "cpu"
+    if hooks:
+        torch_exchange.ONE_MESSAGE = 0
     run = capstan.init(**keys)
     net = model_of(model, run.rank)
     late = late_gpu.enter(net, gpus) if gpus else None
@@ -1027,9 +1037,9 @@ def zero_state(run, net, optimizer, loss):
         state["exp_avg"].zero_()
 
 
-def closures(steps, **settings):
+def closures(steps, checkpoint=None, **settings):
     """LBFGS, which looks at the loss; prints the first state and the last."""
-    run = capstan.init()
+    run = capstan.init(checkpoint=checkpoint)
     net = model_of("mlp", run.rank)
     made = torch.optim.LBFGS(net.parameters(), **settings)
     optimizer = capstan.DistributedOptimizer(made, net)
@@ -1052,6 +1062,46 @@ def closures_steps(net, optimizer, steps, rows):
 
         found = optimizer.step(closure)
         assert getattr(found, "dtype", float) is (float, torch.float64)[step % 2]
+
+
+class Sharp(torch.optim.SGD):
+    """SAM: the script calls both parts of a step."""
+
+    @torch.no_grad()
+    def first_step(self):
+        self.moved = {}
+        for p in self.param_groups[0]["params"]:
+            self.moved[p] = 0.05 * p.grad / p.grad.norm()
+            p.add_(self.moved[p])
+
+    @torch.no_grad()
+    def second_step(self):
+        for p, moved in self.moved.items():
+            p.sub_(moved).sub_(p.grad, alpha=0.1)
+
+
+def sharp(steps, **keys):
+    """Each step has two passes, the second with other weights; prints how far
+    from plain torch's with both ranks' samples it ends."""
+    run = capstan.init(**keys)
+    nets = [model_of("mlp", 0) for _ in range(2)]
+    made = [Sharp(net.parameters(), lr=0.1) for net in nets]
+    made[0] = capstan.DistributedOptimizer(made[0], nets[0], rule="worker")
+    share = BATCH // run.size
+    rows = slice(run.rank * share, (run.rank + 1) * share)
+    x, y = data(steps)
+    for step in range(steps):
+        for net, own, part in zip(nets, made, (rows, slice(None))):
+            for ends in own.first_step, own.second_step:
+                own.zero_grad()
+                found = net(x[step, part])
+                nn.functional.cross_entropy(found, y[step, part]).backward()
+                ends()
+    found, expected = (
+        torch.cat([p.detach().flatten() for p in net.parameters()])
+        for net in nets
+    )
+    print(json.dumps(float((found - expected).norm() / expected.norm())))
 
 
 def again(run, net, optimizer, loss):
@@ -1571,13 +1621,19 @@ def refused():
     print(json.dumps(found))
 
 
-def overflow(rule="server"):
-    """With a GradScaler rank 1's gradients overflow in step 2."""
-    run = capstan.init()
+def overflow(rule="server", skips=False):
+    """With a GradScaler, or on_nan "skip" if SKIPS, rank 1's gradients overflow
+    in step 2."""
+    run = capstan.init(on_nan="skip" if skips else None)
     net = model_of("mlp", 0)
-    scaler = torch.amp.GradScaler(device.name, init_scale=2.0**10)
+    scaler = torch.amp.GradScaler(
+        device.name, init_scale=2.0**10, enabled=not skips
+    )
     optimizer = capstan.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), 0.1), net, rule, scaler=scaler
+        torch.optim.SGD(net.parameters(), 0.1),
+        net,
+        rule,
+        scaler=None if skips else scaler,
     )
     x, y = data(4)
     states = []
@@ -1586,6 +1642,8 @@ def overflow(rule="server"):
         loss = nn.functional.cross_entropy(net(x[step]), y[step])
         if step == 2 and run.rank == 1:
             loss = loss * float("inf")
+        if skips:
+            run.report(loss.item(), len(x[step]))
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()

@@ -188,7 +188,8 @@ void external_attach(struct external *external, struct trainer *trainer) {
     external->detached = false;
     external->place = (struct external_place){
         trainer->settings.rank, trainer->settings.num_ranks,
-        trainer->settings.local_rank, trainer->settings.job->staleness};
+        trainer->settings.local_rank, trainer->settings.job->staleness,
+        trainer->settings.job->nan_skip};
     waiter_leave_changed(&external->waiter);
 }
 
@@ -256,6 +257,11 @@ enum external_result external_wait_joined(struct external *external,
 void external_place(const struct external *external,
                     struct external_place *place) {
     *place = external->place;
+}
+
+bool external_skips(struct external *external) {
+    external->follows_on_nan = true;
+    return external->place.skips;
 }
 
 void external_give_trainers(struct external *external,

@@ -87,11 +87,16 @@ enum external_result external_wait_joined(struct external *external,
 struct external_place {
     uint32_t rank, num_ranks, local_rank;
     uint64_t staleness; /* of the job */
+    bool skips;         /* its on_nan: skip */
 };
 
 /* After external_wait_joined. */
 void external_place(const struct external *external,
                     struct external_place *place);
+
+/* After external_wait_joined, before external_start: the caller follows the
+ * job's on_nan. Is that skip? */
+bool external_skips(struct external *external);
 
 /* Ends the run on all ranks for the reason WHY. False: it has not been joined,
  * or is over. */
@@ -217,12 +222,20 @@ enum external_due external_due(struct external *external, bool ending);
 /* Asks the chief for a checkpoint as soon as possible. */
 enum external_result external_request_save(struct external *external);
 
-/* The contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
- * CONTRIBUTION_FULL, unchanged until external_wait. After the last step, also
- * that of a run which was complete at its start, it is left out. */
+/* A contribution of KIND to PARAMETER in this step: BYTES at DATA if it is
+ * CONTRIBUTION_FULL, unchanged until external_wait. */
+struct external_push {
+    uint32_t parameter;
+    enum contribution kind;
+    const void *data;
+    size_t bytes;
+};
+
+/* Makes COUNT pushes. After the last step, also that of a run which was
+ * complete at its start, they are left out. */
 enum external_result external_push(struct external *external,
-                                   uint32_t parameter, const void *data,
-                                   size_t bytes, enum contribution kind);
+                                   const struct external_push *pushes,
+                                   size_t count);
 
 /* Those that a push of PARAMETER has; 0 if it was not declared. */
 size_t external_bytes(const struct external *external, uint32_t parameter);

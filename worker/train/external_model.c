@@ -235,6 +235,18 @@ static enum status check_clipping(const struct job *job, struct failure *why) {
                        job->gradient_clipping);
 }
 
+/* A caller that does not follow it would push what is not finite. */
+static enum status check_on_nan(const struct external *external,
+                                const struct job *job, struct failure *why) {
+    if (!job->nan_skip || external->follows_on_nan)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_JOB_INVALID,
+                       "on_nan: found \"skip\"; allowed for the model of a "
+                       "program or script that does not follow it, by "
+                       "capstan_skips or capstan.torch: \"stop\". It skips a "
+                       "step by empty contributions");
+}
+
 /* With optimizer None the trainers apply one of their own. With staleness their
  * pushes are the changes that it makes, to which the groups are set: no values
  * of one have been set, as None has none. */
@@ -296,6 +308,8 @@ static enum status send_model(struct external *external,
         status = external_add_tables(external, trainer->layout, why);
     if (!status)
         status = check_clipping(trainer->settings.job, why);
+    if (!status)
+        status = check_on_nan(external, trainer->settings.job, why);
     if (!status)
         status = settle_changes(external, trainer->settings.job, why);
     if (!status)

@@ -45,12 +45,12 @@ size_t external_bytes(const struct external *external, uint32_t parameter) {
                : 0;
 }
 
-/* False and WHY: the caller must not push this now. */
+/* False and WHY: the caller must not make PUSH now. */
 static bool check_push(const struct external *external,
-                       const struct trainer *trainer, uint32_t p,
-                       const void *data, size_t bytes, enum contribution kind,
-                       struct failure *why) {
+                       const struct trainer *trainer,
+                       const struct external_push *push, struct failure *why) {
     unsigned long long step = trainer->clock + 1;
+    uint32_t p = push->parameter;
     why->code = FAILURE_NONE;
     if (!external->started || external->finished || p >= external->count) {
         status_fail(why, FAILURE_WRONG_CALL,
@@ -61,18 +61,17 @@ static bool check_push(const struct external *external,
         return false;
     }
     const struct parameter *parameter = &external->parameters[p];
-    size_t expected = external_bytes(external, p);
+    bool full = push->kind == CONTRIBUTION_FULL;
+    size_t expected = full ? external_bytes(external, p) : 0;
     if (external->tensors[p].pushed)
         status_fail(why, FAILURE_WRONG_CALL,
                     "tensor \"%s\" is pushed twice in step %llu",
                     parameter->name, step);
-    else if (kind == CONTRIBUTION_FULL ? !data || bytes != expected
-                                       : data || bytes)
+    else if (full == !push->data || push->bytes != expected)
         status_fail(why, FAILURE_WRONG_CALL,
                     "the push of tensor \"%s\" in step %llu has %zu bytes, "
                     "expected are %zu",
-                    parameter->name, step, bytes,
-                    kind == CONTRIBUTION_FULL ? expected : 0);
+                    parameter->name, step, push->bytes, expected);
     return why->code == FAILURE_NONE;
 }
 
@@ -92,15 +91,16 @@ static void begin_step(struct external *external, struct trainer *trainer) {
 }
 
 static enum external_result push_tensor(struct external *external,
-                                        struct trainer *trainer, uint32_t p,
-                                        const void *data, size_t bytes,
-                                        enum contribution kind,
+                                        struct trainer *trainer,
+                                        const struct external_push *push,
                                         struct failure *why) {
-    if (!check_push(external, trainer, p, data, bytes, kind, why))
+    uint32_t p = push->parameter;
+    enum contribution kind = push->kind;
+    if (!check_push(external, trainer, push, why))
         return EXTERNAL_OVER;
     struct tensor *tensor = &external->tensors[p];
     struct exchange_gradient gradient = {
-        trainer->clock + 1, p, kind, data, bytes, tensor->gradient};
+        trainer->clock + 1, p, kind, push->data, push->bytes, tensor->gradient};
     if (!external->num_pushed)
         begin_step(external, trainer);
     tensor->pushed = tensor->stale = tensor->answers_push = true;
@@ -225,38 +225,68 @@ enum external_result external_state(struct external *external,
     return result;
 }
 
+/* The first of COUNT PUSHES from I on that has to wait; COUNT: none has. */
+static size_t next_awaited(struct external *external,
+                           const struct external_push *pushes, size_t count,
+                           size_t i) {
+    waiter_enter(&external->waiter);
+    if (!external->started || external->finished)
+        i = count;
+    for (; i < count; i++) {
+        uint32_t p = pushes[i].parameter;
+        if (p < external->count && !external->tensors[p].pushed &&
+            (external->tensors[p].stale || external->state_read.floats))
+            break;
+    }
+    waiter_leave(&external->waiter);
+    return i;
+}
+
 /* The push of a step before may still be under way: nobody has to read the
  * values of an averaged or assigned tensor. The read of a state may be, too. */
-static bool await_push_before(struct external *external,
-                              struct trainer *trainer, uint32_t p) {
+static bool await_pushes_before(struct external *external,
+                                struct trainer *trainer,
+                                const struct external_push *pushes,
+                                size_t count) {
+    size_t i = 0;
+    while ((i = next_awaited(external, pushes, count, i)) < count) {
+        if (await_state(external, trainer, TIME_NEVER))
+            drop_state(external);
+        if (!external_wait_weights(external, trainer, pushes[i++].parameter,
+                                   TIME_NEVER))
+            return false;
+    }
+    return true;
+}
+
+static enum external_result push_tensors(struct external *external,
+                                         struct trainer *trainer,
+                                         const struct external_push *pushes,
+                                         size_t count) {
+    struct failure why;
+    enum external_result result = EXTERNAL_DONE;
+    if (external->started && !external->finished)
+        external_save_kept(external, trainer, false);
     waiter_enter(&external->waiter);
-    bool pushable = external->started && !external->finished &&
-                    p < external->count && !external->tensors[p].pushed;
+    for (size_t i = 0; i < count && result == EXTERNAL_DONE; i++)
+        result = push_tensor(external, trainer, &pushes[i], &why);
     waiter_leave(&external->waiter);
-    if (pushable && await_state(external, trainer, TIME_NEVER))
-        drop_state(external);
-    return !pushable || external_wait_weights(external, trainer, p, TIME_NEVER);
+    if (result == EXTERNAL_OVER)
+        external_report(trainer, &why);
+    return result;
 }
 
 enum external_result external_push(struct external *external,
-                                   uint32_t parameter, const void *data,
-                                   size_t bytes, enum contribution kind) {
+                                   const struct external_push *pushes,
+                                   size_t count) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return external_left_out(external);
-    struct failure why;
     enum external_result result;
     if (external_leaves_out(external)) {
         result = EXTERNAL_DONE;
-    } else if (await_push_before(external, trainer, parameter)) {
-        if (external->started && !external->finished)
-            external_save_kept(external, trainer, false);
-        waiter_enter(&external->waiter);
-        result =
-            push_tensor(external, trainer, parameter, data, bytes, kind, &why);
-        waiter_leave(&external->waiter);
-        if (result == EXTERNAL_OVER)
-            external_report(trainer, &why);
+    } else if (await_pushes_before(external, trainer, pushes, count)) {
+        result = push_tensors(external, trainer, pushes, count);
     } else {
         external_late(external, TIME_NEVER);
         result = external_left_out(external);
@@ -327,7 +357,7 @@ static bool check_step(const struct external *external, struct trainer *trainer,
                     "tensor \"%s\" was not pushed in step %llu; a tensor "
                     "without a gradient is pushed as zero or empty",
                     external->parameters[p].name, number);
-    } else if (!isfinite(step->loss)) {
+    } else if (!isfinite(step->loss) && !trainer->settings.job->nan_skip) {
         status_fail(&why, FAILURE_LOSS_NOT_FINITE,
                     "the loss is %g at step %llu: try a smaller rate, or "
                     "gradient_clipping",

@@ -317,11 +317,6 @@ TEST(keys_that_contradict_each_other_are_refused) {
                                    "momentum over 0");
     job_fixture_expect_set_refused(fixture, "optimizer={\"type\":\"None\"}",
                                    "only with model.type \"external\"");
-    const char *const skips[] = {"model={\"type\":\"external\"}", "data=null",
-                                 "on_nan=skip", NULL};
-    job_fixture_expect_refused(
-        fixture, job_fixture_load(fixture, job_fixture_least, NULL, skips),
-        "on_nan: found \"skip\" with model.type \"external\"");
     const char *const scaled[] = {"scale_lr=linear", "strategy.staleness=2",
                                   NULL};
     job_fixture_expect_refused(
