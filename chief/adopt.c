@@ -36,6 +36,7 @@ struct adopt {
 void adopt_close(struct run *run) {
     struct adopt *adopt = run->adopt;
     run->adopt = NULL;
+    run->is_adopting = false;
     if (!adopt)
         return;
     for (uint32_t p = 0; adopt->answers && p < run->roster.count; p++)
@@ -43,10 +44,6 @@ void adopt_close(struct run *run) {
     free(adopt->answers);
     adoption_close(&adopt->core);
     free(adopt);
-}
-
-bool adopt_is_undecided(const struct run *run) {
-    return run->adopt && !run->adopt->is_decided;
 }
 
 /* Those who join count only once that is decided, and then have as long as in a
@@ -72,6 +69,7 @@ static struct adopt *adopt_open(struct run *run) {
         adopt_close(run);
         return NULL;
     }
+    run->is_adopting = true;
     extend_join_limit(run, limit);
     if (roster_count(roster, CLUSTER_ROLES, ROSTER_HELD))
         adoption_refuse(&adopt->core, "a process of it has joined anew");
@@ -474,6 +472,7 @@ void adopt_step(struct run *run, int64_t now) {
         return;
     enum adoption_verdict verdict = adoption_decide(&adopt->core, now);
     adopt->is_decided = verdict != ADOPTION_WAIT;
+    run->is_adopting = !adopt->is_decided;
     if (verdict == ADOPTION_REWIND)
         refuse_adoption(run);
     else if (verdict == ADOPTION_WAIT)

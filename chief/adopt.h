@@ -20,9 +20,6 @@ struct adopt;
 bool adopt_receive(struct run *run, const struct control_message *incoming,
                    int64_t now);
 
-/* Is it not decided yet whether RUN adopts another? */
-bool adopt_is_undecided(const struct run *run);
-
 /* Each turn of the chief's loop. */
 void adopt_step(struct run *run, int64_t now);
 

@@ -131,8 +131,9 @@ struct run {
 
     struct run_membership membership;
     struct adopt
-        *adopt;    /* NULL: no member of a run goes on without its chief */
-    uint64_t term; /* how often chiefs have adopted the run */
+        *adopt;       /* NULL: no member of a run goes on without its chief */
+    bool is_adopting; /* whether this one adopts it is not decided yet */
+    uint64_t term;    /* how often chiefs have adopted the run */
     struct run_plan plan;
     struct run_bandwidth bandwidth;
     struct run_snapshots snapshots;

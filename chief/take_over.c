@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/take_over.h"
 
-#include "chief/adopt.h"
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
@@ -189,7 +188,7 @@ static void stop_without_ps_of(struct run *run, const struct missing *missing) {
 /* For how long have as many ps been here as now? While it is not decided
  * whether another run is adopted, nobody is late. */
 static int64_t here_for(struct run *run, uint32_t here, int64_t now) {
-    if (here != run->ps_here || !run->ps_here_since || adopt_is_undecided(run))
+    if (here != run->ps_here || !run->ps_here_since || run->is_adopting)
         run->ps_here_since = now;
     run->ps_here = here;
     return now - run->ps_here_since;
@@ -202,7 +201,7 @@ void take_over_step(struct run *run) {
     if (run->phase != RUN_JOINING || !lineage || !lineage->count)
         return;
     int64_t waited = here_for(run, here, time_now());
-    if (adopt_is_undecided(run) || here == run->roster.num_ps ||
+    if (run->is_adopting || here == run->roster.num_ps ||
         run->roster.num_ps + run->roster.left_out > REWIND_MAX_PS)
         return;
     struct missing missing = missing_ps(run);
