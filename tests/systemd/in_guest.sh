@@ -143,3 +143,27 @@ for unit in "${units[@]}"; do
 done
 says capstan-chief '(100%)'
 echo "a run that is done ends everywhere with 0 and is not started again"
+
+now
+capstan keygen /etc/capstan/secret
+cat > /etc/systemd/system/capstan-.service.d/secret.conf << 'END'
+[Service]
+LoadCredential=secret:/etc/capstan/secret
+Environment=CAPSTAN_SECRET_FILE=%d/secret
+ExecStartPre=/usr/bin/test -r ${CAPSTAN_SECRET_FILE}
+END
+systemctl daemon-reload
+job 100000
+timeout 90 systemctl start capstan.target "${units[@]}"
+until_it all_train
+for unit in "${units[@]}"; do
+    tr '\0' '\n' < "/proc/$(of "$unit" MainPID)/environ" |
+        grep -q "^CAPSTAN_SECRET_FILE=/run/credentials/$unit.service/secret$"
+done
+stop_all
+mv /etc/capstan/secret /etc/capstan/other
+systemctl start --no-block capstan-chief
+until_it is capstan-chief ActiveState failed
+is capstan-chief ExecMainStartTimestampMonotonic 0 # it was not started without
+systemctl reset-failed
+echo "each has the run's secret as a credential, and does not start without it"
