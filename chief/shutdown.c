@@ -164,11 +164,21 @@ void shutdown_interrupt(struct run *run, enum failure_code code,
 }
 
 /* Trainers that have left the loop and still hold their slots. */
+/* Is RANK out of the loop? One that has joined after the last round was out of
+ * it at once: of that round it shows nothing. */
+static bool has_finished(const struct run *run, uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    const struct run_schedule *schedule = &run->plan.schedule;
+    bool came_late = run_synchronous(run) && trainer->from > schedule->total &&
+                     trainer->from > schedule->start + 1;
+    return trainer->finished && !came_late &&
+           run->roster.slots[rank].state == ROSTER_HELD;
+}
+
 static uint32_t count_finished(const struct run *run) {
     uint32_t count = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        count += run->trainers[r].finished &&
-                 run->roster.slots[r].state == ROSTER_HELD;
+        count += has_finished(run, r);
     return count;
 }
 
