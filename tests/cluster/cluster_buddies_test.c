@@ -121,18 +121,19 @@ TEST(ps_without_blocks_have_no_part) {
     expect_each_may_die(run, "4");
 }
 
-/* It takes the run over, or back to the disk: not to what only members had. */
+/* It takes the run over, or back to the disk: not to what only members had.
+ * Since the last checkpoint there was time for a copy. */
 TEST(the_chief_may_die_after_a_return_to_memory) {
     pid_t pids[2];
-    cluster_run_job(run, "{\"steps\": 20000, " REPLICAS "}");
+    cluster_run_job(run, "{\"steps\": 30000, " REPLICAS "}");
     struct cluster_process *local =
-        start(run, "killed", "2", "checkpoint.every_steps=2401");
+        start(run, "killed", "2", "checkpoint.every_steps=12001");
     pid_t chief = await_chief(local);
     await_ps(local, 4, pids);
-    await_step(local, 3500);
+    await_step(local, 20000);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
-    assert_true(expect_back(local, 4, pids) > 2401);
-    await_step(local, 4200);
+    assert_true(expect_back(local, 4, pids) > 12001);
+    await_step(local, 20800);
     assert_int_equal(kill(chief, SIGKILL), 0);
     cluster_run_await_soon(local, "nothing is computed again");
     cluster_run_expect(local, 0, LONG);
@@ -273,13 +274,13 @@ TEST(with_staleness_it_goes_on_too) {
 
 TEST(the_newer_of_disk_and_memory_is_taken) {
     pid_t pids[2];
-    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    cluster_run_job(run, "{\"steps\": 30000, " REPLICAS "}");
     struct cluster_process *local =
-        start(run, "killed", "2", "checkpoint.every_steps=2401");
+        start(run, "killed", "2", "checkpoint.every_steps=12001");
     await_ps(local, 4, pids);
-    await_step(local, 3500);
+    await_step(local, 20000);
     assert_int_equal(kill(pids[0], SIGKILL), 0);
-    assert_true(expect_back(local, 4, pids) > 2401);
+    assert_true(expect_back(local, 4, pids) > 12001);
     cluster_run_expect(local, 0, LONG);
 }
 

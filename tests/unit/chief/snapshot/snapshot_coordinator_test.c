@@ -17,13 +17,20 @@ enum { HOLDERS = 2 };
 static char folder[PATH_MAX];
 
 static int setup(void **state) {
-    run_fixture_setup(state, HOLDERS);
+    run_fixture_setup(state, 1 + HOLDERS);
     struct run_fixture *fixture = *state;
+    struct roster *roster = &fixture->run.roster;
+    roster->num_ranks = 1;
+    roster->num_ps = HOLDERS;
+    for (uint32_t i = 0; i < HOLDERS; i++) {
+        roster_ps(roster, i)->role = CLUSTER_PS;
+        roster_ps(roster, i)->rank = ROSTER_NO_RANK;
+    }
     checkpoint_fixture_folder(folder);
     fixture->job.staleness = 1;
     fixture->job.checkpoint.dir = folder;
     fixture->run.plan.num_holders = HOLDERS;
-    fixture->run.roster.peer_limit = 60 * TIME_S;
+    roster->peer_limit = 60 * TIME_S;
     return checkpoint_policy_open(&fixture->run, &failure);
 }
 
@@ -50,7 +57,7 @@ static void report(struct run *run, uint32_t holder, uint64_t id,
     message.id = id;
     message.outcome = outcome;
     message.error = "no memory for a snapshot";
-    snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+    snapshot_coordinator_receive_report(run, roster_ps(&run->roster, holder),
                                         &message);
 }
 
@@ -97,8 +104,8 @@ TEST(a_file_outside_the_folder_fails_the_checkpoint) {
     message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
     message.name = "../../shard.mdb";
     for (uint32_t holder = 0; holder < HOLDERS; holder++)
-        snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
-                                            &message);
+        snapshot_coordinator_receive_report(
+            run, roster_ps(&run->roster, holder), &message);
     assert_contains(run->checkpoints.last_problem, "outside");
     assert_null(snapshot_coordinator_next_complete(run));
 }
@@ -115,11 +122,13 @@ TEST(what_holds_nothing_reports_nothing) {
     message.id = id;
     message.outcome = CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN;
     message.name = "shard.mdb";
-    snapshot_coordinator_receive_report(run, &run->roster.slots[1], &message);
+    snapshot_coordinator_receive_report(run, roster_ps(&run->roster, 1),
+                                        &message);
     assert_null(snapshot_coordinator_next_complete(run));
     message.id = 5; /* a planned round, before there is a plan */
     run->plan.num_holders = 0;
-    snapshot_coordinator_receive_report(run, &run->roster.slots[0], &message);
+    snapshot_coordinator_receive_report(run, roster_ps(&run->roster, 0),
+                                        &message);
     assert_null(snapshot_coordinator_find(run, 5));
 }
 
@@ -133,8 +142,8 @@ static bool keeps_folder(struct run *run, uint64_t round, bool skipped) {
     message.skipped = skipped;
     assert_ok(checkpoint_make_folder(folder, round, &failure));
     for (uint32_t holder = 0; holder < HOLDERS; holder++)
-        snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
-                                            &message);
+        snapshot_coordinator_receive_report(
+            run, roster_ps(&run->roster, holder), &message);
     assert_null(snapshot_coordinator_find(run, round));
     checkpoint_folder(folder, round, path, sizeof path);
     return !access(path, F_OK);
@@ -180,7 +189,7 @@ static void report_rows(struct run *run, uint32_t holder, uint64_t id,
     message.rows = rows;
     message.delta = holder && snapshot_coordinator_find(run, id)->form ==
                                   CAPSTAN__SNAPSHOT__FORM__DELTA;
-    snapshot_coordinator_receive_report(run, &run->roster.slots[holder],
+    snapshot_coordinator_receive_report(run, roster_ps(&run->roster, holder),
                                         &message);
 }
 
@@ -295,7 +304,7 @@ static void answer_query(struct run *run, uint64_t id, uint64_t highest) {
     prepared.id = id;
     prepared.highest = highest;
     for (uint32_t holder = 0; holder < HOLDERS; holder++)
-        snapshot_coordinator_receive_round(run, &run->roster.slots[holder],
+        snapshot_coordinator_receive_round(run, roster_ps(&run->roster, holder),
                                            &prepared);
 }
 
