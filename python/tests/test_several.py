@@ -107,7 +107,8 @@ class Several(unittest.TestCase):
         ):
             keys = {"script": name, "counts": [12, 3]}
             with self.subTest(name), ranks("uneven", 1, **keys) as run:
-                self.assertEqual(run.wait()["worker0"], 2)
+                # Of the rank that finds it first, and the other is told.
+                self.assertIn(2, run.wait().values())
                 self.assertIn(text, run.error("worker0"))
 
     def test_epochs_go_on_between_two_steps_of_a_turn(self):
