@@ -27,8 +27,8 @@ bool buddy_is_fetching(const struct ps *ps);
  * it is not here yet. */
 int buddy_restored(const struct ps *ps);
 
-/* That file cannot be restored, as WHY says: this ps ends, and the run goes back
- * once more, to the copy that another ps has or to a checkpoint. */
+/* That file cannot be restored, as WHY says: this ps ends, and the run goes
+ * back once more, to the copy that another ps has or to a checkpoint. */
 enum status buddy_give_up(const struct ps *ps, struct failure *why) MUST_CHECK;
 
 /* As of struct snapshot_agent_source; CONTEXT is the ps. */
