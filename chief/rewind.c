@@ -242,8 +242,8 @@ void rewind_take_past(struct run *run, const Capstan__Join *join) {
     rewind_take_copy(run, join);
 }
 
-/* Which trainers of a caller's model keep something with it only the chief
- * before has known. */
+/* Not of a caller's model: only the chief before knew which trainers keep
+ * something with the copy. */
 void rewind_take_copy(struct run *run, const Capstan__Join *join) {
     static const bool kept[REWIND_MAX_TRAINERS];
     const struct rewind_lineage *lineage = run->lineage;
