@@ -1021,7 +1021,9 @@ static void update_heard(struct control_client *client) {
  * what is newer. */
 static void note_received(struct control_client *client,
                           const Capstan__Control *control) {
-    if (client->may_adopt && client->member->role == CLUSTER_PS)
+    bool is_of_ps = control->body_case == CAPSTAN__CONTROL__BODY_PLAN ||
+                    control->body_case == CAPSTAN__CONTROL__BODY_VIEW;
+    if (client->may_adopt && (client->member->role == CLUSTER_PS || !is_of_ps))
         rejoin_note_received(&client->rejoin, control);
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
         client->planned = true;

@@ -371,6 +371,118 @@ TEST(a_chief_that_trains_is_started_again_by_hand) {
         "has been started again: this process leaves its run, keeps");
 }
 
+/* Of callers' models: workers are NAME of tests/library/caller.c. MORE is a
+ * part of the job. */
+struct callers {
+    const char *name, *more;
+    unsigned kept;        /* files that ranks keep with a checkpoint */
+    unsigned epoch_steps; /* 0: it has none */
+};
+
+static void start_callers(struct cluster_run *run,
+                          struct cluster_fixture *fixture, const char *dir,
+                          const struct callers *callers) {
+    char caller[PATH_MAX];
+    cluster_fixture_caller(caller);
+    cluster_run_job(run, textf("{\"model\": {\"type\": \"external\"}, "
+                               "\"data\": null, \"chief\": \"coordinate\", "
+                               "\"checkpoint\": {\"every_steps\": 100, "
+                               "\"keep\": 1000, \"dir\": \"%s\"}, %s}",
+                               dir, callers->more));
+    for (unsigned t = 0; t < fixture->count; t++) {
+        struct cluster_fixture_task *task = &fixture->tasks[t];
+        if (!strcmp(task->type, "worker"))
+            task->process = cluster_run_task_program(
+                run, "worker", task->index, caller, WORDS(callers->name));
+        else
+            cluster_fixture_start(fixture, t);
+    }
+}
+
+static unsigned number_in(const json_t *manifest, const char *key) {
+    return (unsigned)json_integer_value(json_object_get(manifest, key));
+}
+
+/* Has each checkpoint in b what ranks keep, and the place in the data? */
+static void expect_whole_manifests(struct cluster_run *run,
+                                   const struct callers *callers) {
+    enum { MOST = 1000 };
+    uint64_t steps[MOST];
+    unsigned count = cluster_fixture_checkpoints(run, "b", steps, MOST);
+    assert_true(count > 3);
+    for (unsigned c = 0; c < count; c++) {
+        unsigned step = (unsigned)steps[c], each = callers->epoch_steps;
+        const char *path =
+            cluster_run_path(run, textf("b/step-%09u/manifest.json", step));
+        json_t *manifest = json_load_file(path, 0, NULL);
+        assert_non_null(manifest);
+        assert_int_equal(json_array_size(json_object_get(manifest, "kept")),
+                         callers->kept);
+        unsigned epochs = each ? number_in(manifest, "epoch") : 0;
+        assert_int_equal(epochs * each + number_in(manifest, "epoch_step"),
+                         step);
+        json_decref(manifest);
+    }
+}
+
+/* It dies after the first checkpoint and is started again after the fourth,
+ * which with staleness there is none of without it. */
+static void expect_callers_adopted(struct cluster_run *run,
+                                   struct cluster_fixture *fixture,
+                                   const struct callers *callers) {
+    start_callers(run, fixture, "b", callers);
+    kill_chief_by_hand(fixture);
+    if (!strstr(callers->more, "staleness"))
+        cluster_fixture_await_file(run, "b/step-00000*[4-9]00/*of-2*", LONG);
+    struct cluster_process *chief = cluster_fixture_start(fixture, 0);
+    cluster_run_await_soon(chief, "has gone on without its chief");
+    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 1);
+}
+
+#define STEPS "\"steps\": 1500, "
+#define MOMENTUM                                                               \
+    "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, "            \
+    "\"momentum\": 0.5}}"
+#define PLAIN "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}"
+
+/* Whether they go back with their run or not; by the ps's optimizer or their
+ * own; with tables. */
+TEST(callers_train_on_without_their_chief) {
+    static const struct callers callers[] = {
+        {"rewinds", STEPS MOMENTUM, 2, 37},
+        {"rewinds-not", STEPS MOMENTUM, 2, 37},
+        {"rewinds", STEPS "\"gradient_clipping\": 2, " MOMENTUM, 2, 37},
+        {"own", "\"steps\": 15000", 3, 0},
+        {"writes-long", STEPS PLAIN, 0, 0}};
+    for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        start_callers(run, &fixture, "a", &callers[c]);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        expect_callers_adopted(run, &fixture, &callers[c]);
+        cluster_fixture_expect_same_checkpoints(run, "a", "b");
+        expect_whole_manifests(run, &callers[c]);
+    }
+}
+
+/* Rows and kept steps are checked by the callers. */
+TEST(callers_with_staleness_train_on_without_their_chief) {
+    static const struct callers callers[] = {
+        {"rewinds-late", STEPS "\"strategy\": {\"staleness\": 2}, " MOMENTUM, 2,
+         0},
+        {"writes-long", STEPS "\"strategy\": {\"staleness\": 2}, " PLAIN, 0,
+         0}};
+    for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        expect_callers_adopted(run, &fixture, &callers[c]);
+        expect_whole_manifests(run, &callers[c]);
+    }
+}
+
 /* They have noticed its silence before it is there again. */
 TEST(members_wait_for_a_chief_that_is_long_away) {
     struct cluster_fixture fixture;
