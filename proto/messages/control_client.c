@@ -1017,6 +1017,19 @@ static void update_heard(struct control_client *client) {
             own->global_step > own->clock ? own->global_step : own->clock;
 }
 
+/* No chief can adopt the run: what one needs does not fit into a Join. */
+static void tell_long_plan(const struct control_client *client,
+                           const Capstan__Plan *plan) {
+    size_t size = capstan__plan__get_packed_size(plan);
+    if (client->may_adopt && client->member->role == CLUSTER_PS &&
+        size > MESSAGE_MAX_REJOIN)
+        log_info(client->process->log, "plan_too_long",
+                 "the plan takes %zu KiB, more than %d: if the chief dies, the "
+                 "run goes back to its newest checkpoint, or ends with 138 "
+                 "(docs/running.md, Going back)",
+                 size >> 10, MESSAGE_MAX_REJOIN >> 10);
+}
+
 /* CONTROL is the next in order: an older one that comes again would replace
  * what is newer. */
 static void note_received(struct control_client *client,
@@ -1030,6 +1043,7 @@ static void note_received(struct control_client *client,
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
         keep_past(client, control->plan);
+        tell_long_plan(client, control->plan);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
         keep_saved(client, control->retain);
     }

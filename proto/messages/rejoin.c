@@ -49,9 +49,12 @@ static void drop_reports(struct rejoin *rejoin, uint64_t step) {
 
 static void keep_report(struct rejoin *rejoin,
                         const Capstan__Control *control) {
+    uint32_t most = control->body_case == CAPSTAN__CONTROL__BODY_KEPT
+                        ? REJOIN_KEPT
+                        : REJOIN_REPORTS;
     if (step_of_report(control) >= MESSAGE_REQUESTED_SNAPSHOT)
         return;
-    if (rejoin->num_reports == REJOIN_REPORTS)
+    if (rejoin->num_reports == most)
         drop_reports(rejoin, step_of_report(rejoin->reports[0]));
     Capstan__Control *copy = message_copy_control(control);
     if (copy)

@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 /* At most this many parts of checkpoints that are not complete; the oldest are
- * dropped, and their checkpoints with them. */
-enum { REJOIN_REPORTS = 16 };
+ * dropped, and their checkpoints with them. A trainer keeps something with
+ * requested ones too. */
+enum { REJOIN_REPORTS = 16, REJOIN_KEPT = 2 * REJOIN_REPORTS };
 
 struct rejoin {
     uint64_t term; /* of the last chief that has adopted the run; 0: none */
@@ -21,7 +22,7 @@ struct rejoin {
     /* The last of each as sent; NULL: it was not. */
     Capstan__Control *model_spec, *visible_devices, *finished, *sums;
     Capstan__Control *interrupted, *save_request;
-    Capstan__Control *reports[REJOIN_REPORTS]; /* of planned snapshots, and what
+    Capstan__Control *reports[REJOIN_KEPT]; /* of planned snapshots, and what
                                                   a trainer keeps with them */
     uint32_t num_reports;
     Capstan__Control *epochs[MESSAGE_EPOCHS];
