@@ -65,7 +65,7 @@ static void keep_report(struct rejoin *rejoin,
 static void note_kept(struct rejoin *rejoin, const Capstan__Control *control) {
     const Capstan__Kept *kept = control->kept;
     rejoin->keeps = true;
-    if (kept->copy || !kept->step || rejoin->keeps_as_told)
+    if (kept->copy || !kept->step || rejoin->keeps_on_order)
         return;
     rejoin->leads |= kept->lead;
     keep_report(rejoin, control);
@@ -102,7 +102,7 @@ static void note_generation(struct rejoin *rejoin, const char *key) {
 void rejoin_note_received(struct rejoin *rejoin,
                           const Capstan__Control *control) {
     const Capstan__Retain *retain = control->retain;
-    rejoin->keeps_as_told |=
+    rejoin->keeps_on_order |=
         control->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT;
     if (control->body_case == CAPSTAN__CONTROL__BODY_RENDEZVOUS)
         note_generation(rejoin, control->rendezvous->key);

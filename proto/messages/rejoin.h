@@ -30,7 +30,7 @@ struct rejoin {
     uint32_t num_epochs;
     struct channel rendezvous; /* all that it has set: the chief may have had
                                   it and not passed it on */
-    bool keeps, leads, keeps_as_told; /* told: with staleness, by the chief */
+    bool keeps, leads, keeps_on_order; /* with staleness, by the chief */
     uint32_t generation;
 };
 

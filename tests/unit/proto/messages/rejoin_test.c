@@ -249,7 +249,7 @@ TEST(what_a_trainer_keeps_as_the_chief_orders_is_not_sent_again) {
     assert_null(channel_next(&member_channel, 0, 1));
 }
 
-TEST(the_next_chief_is_told_of_the_last_epochs) {
+TEST(the_next_chief_gets_the_last_epochs) {
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Rejoin message;
     for (uint64_t number = 0; number < MESSAGE_EPOCHS + 3; number++)
@@ -263,7 +263,7 @@ TEST(the_next_chief_is_told_of_the_last_epochs) {
 }
 
 /* The chief may have had a value, and not passed it on. */
-TEST(all_values_of_the_rendezvous_are_sent_again_and_the_generation_told) {
+TEST(all_values_of_the_rendezvous_are_sent_again_and_the_generation_too) {
     char set[] = "trainers/3/here/1", generation[] = "trainers/generation/3",
          older[] = "trainers/generation/2";
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
