@@ -950,14 +950,17 @@ static void warn_malformed(struct control_client *client, unsigned index,
 }
 
 /* Its launcher starts no other process in the place of one whose death ends the
- * run. */
+ * run, and goes on without a ps whose weights others may take over. */
 static void record_own_death(const struct control_client *client,
                              const Capstan__Plan *plan) {
-    bool ends =
-        !plan->checkpoint_dir[0] && !plan->buddy_steps &&
-        (plan->strategy == JOB_ALLREDUCE || client->member->role == CLUSTER_PS);
-    if (ends && !client->member->chief_inproc)
-        launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
+    bool is_ps = client->member->role == CLUSTER_PS;
+    bool ends = !plan->checkpoint_dir[0] && !plan->buddy_steps &&
+                (plan->strategy == JOB_ALLREDUCE || is_ps);
+    bool spare = is_ps && plan->checkpoint_dir[0] && plan->n_ps > 1;
+    if ((ends || spare) && !client->member->chief_inproc)
+        launch_record_write_deaths(client->member->record,
+                                   ends ? LAUNCH_RECORD_OWN
+                                        : LAUNCH_RECORD_SPARE);
 }
 
 /* From now on the process can join a run that goes on for this one. */

@@ -778,7 +778,8 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->party = settings->party;
     pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
-    link->opened = link->lost = link->heard = time_now();
+    link->follows = settings->follows;
+    link->lost = link->heard = time_now();
     snprintf(link->source, sizeof link->source, "%s",
              settings->address ? settings->address : "");
     enum status status =

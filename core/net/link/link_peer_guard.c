@@ -56,9 +56,9 @@ enum { MOST_IN_HANDSHAKE = 64, ZMTP_GREETING = 64 };
 /* So long what ended connections may have left unread keeps others out. */
 static const int64_t ENDED_LIMIT = TIME_S;
 static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
-/* Of a link younger than YOUNG, connections that last shorter than BRIEF are told of
- * from the second on, so long after the first. */
-static const int64_t BRIEF = TIME_S, YOUNG = 3 * TIME_S;
+/* Of a link that follows another, connections that last shorter than BRIEF are
+ * told of from so long after the first on. */
+static const int64_t BRIEF = TIME_S;
 enum { CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 /* Half of the descriptors that limits.h reserves for the process itself. */
 enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
@@ -205,13 +205,11 @@ static bool ended_silently(struct link *link,
     return silent && !refused;
 }
 
-/* Is the end of CONNECTION told of, which sent no message? At the start it may be
- * of a process that knew who had this port before, as where a run goes back: one
- * that leaves at once tells if others follow. */
+/* Is the end of CONNECTION told of, which sent no message? */
 static bool is_told(struct link *link, const struct link_connection *connection,
                     int64_t now) {
     bool stayed = connection->since && now - connection->since >= BRIEF;
-    if (stayed || now - link->opened >= YOUNG)
+    if (stayed || !link->follows)
         return true;
     if (!link->left_at)
         link->left_at = now;

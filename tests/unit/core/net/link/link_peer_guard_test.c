@@ -53,11 +53,6 @@ static void await_close(int peer_socket) {
     close(peer_socket);
 }
 
-/* Until one that leaves at once is told of: link_peer_guard.c's YOUNG. */
-static void await_age(void) {
-    poll(NULL, 0, 3100);
-}
-
 FIXTURE(link_fixture_setup, link_fixture_teardown);
 
 TEST(a_header_of_four_gib_closes_the_connection) {
@@ -78,7 +73,6 @@ TEST(an_http_request_logs_one_line_about_a_bad_peer) {
                                   "curl/7.88.1\r\nAccept: */*\r\n\r\n";
     char text[128];
     link_fixture_connect(fixture);
-    await_age();
     int peer_socket = link_fixture_connect_plain(fixture->port);
     assert_int_equal(write(peer_socket, request, strlen(request)),
                      strlen(request));
@@ -97,7 +91,6 @@ LINK_FIXTURE_SHM(an_http_request_logs_one_line_about_a_bad_peer);
 TEST(a_message_of_the_oldest_protocol_is_refused) {
     static const unsigned char old[] = "\x01\x00\x06\x00hello";
     char text[128];
-    await_age();
     int peer_socket = link_fixture_connect_plain(fixture->port);
     assert_int_equal(write(peer_socket, old, sizeof old - 1), sizeof old - 1);
     link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
@@ -106,17 +99,23 @@ TEST(a_message_of_the_oldest_protocol_is_refused) {
 }
 
 /* As where those go back that knew who had this port before. */
-TEST(peers_that_leave_at_the_start_are_told_of_if_others_follow) {
+TEST(peers_that_leave_a_following_run_at_once_are_told_of_if_others_come) {
+    static const struct link_settings settings = {
+        .max_frame = LINK_FIXTURE_MAX_FRAME, .follows = true};
     char text[128];
+    struct link *link;
+    assert_ok(link_open(&link, fixture->zmq, LINK_SERVER, &settings, &failure));
+    assert_ok(link_bind(link, 0, &failure));
     int64_t end = time_now() + TIME_S / 2;
     while (time_now() < end) {
-        close(link_fixture_connect_plain(fixture->port));
-        assert_false(link_bad_peer(fixture->server_link, text, sizeof text));
+        close(link_fixture_connect_plain(link_port(link)));
+        assert_false(link_bad_peer(link, text, sizeof text));
         poll(NULL, 0, 10);
     }
     poll(NULL, 0, 700);
-    close(link_fixture_connect_plain(fixture->port));
-    link_fixture_await_bad_peer(fixture->server_link, text, sizeof text);
+    close(link_fixture_connect_plain(link_port(link)));
+    link_fixture_await_bad_peer(link, text, sizeof text);
+    link_close(&link);
 }
 
 TEST(a_silent_connection_is_logged_and_dropped) {
