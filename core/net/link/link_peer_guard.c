@@ -206,8 +206,8 @@ static bool ended_silently(struct link *link,
 }
 
 /* Is the end of CONNECTION told of, which sent no message? */
-static bool is_told(struct link *link, const struct link_connection *connection,
-                    int64_t now) {
+static bool is_reported(struct link *link,
+                        const struct link_connection *connection, int64_t now) {
     bool stayed = connection->since && now - connection->since >= BRIEF;
     if (stayed || !link->follows)
         return true;
@@ -234,7 +234,7 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     int64_t now = time_now();
     link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
                        ended_silently(link, connection) &&
-                       is_told(link, connection, now);
+                       is_reported(link, connection, now);
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
     /* With keys none has left messages but one that has the secret. */

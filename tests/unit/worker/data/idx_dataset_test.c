@@ -263,8 +263,8 @@ TEST(files_that_have_not_changed_are_read_once) {
     assert_int_equal(fixture->dataset->count, 10000);
     assert_true(fixture->dataset->labels[9999] == label);
     dataset_free(&fixture->dataset);
-    assert_ok(idx_dataset_load(&fixture->dataset, of_images, NULL, NULL,
-                               &failure));
+    assert_ok(
+        idx_dataset_load(&fixture->dataset, of_images, NULL, NULL, &failure));
     assert_true(fixture->dataset->labels[9999] == 0);
 }
 

@@ -99,7 +99,7 @@ TEST(a_message_of_the_oldest_protocol_is_refused) {
 }
 
 /* As where those go back that knew who had this port before. */
-TEST(peers_that_leave_a_following_run_at_once_are_told_of_if_others_come) {
+TEST(peers_that_leave_a_following_run_at_once_are_reported_if_others_come) {
     static const struct link_settings settings = {
         .max_frame = LINK_FIXTURE_MAX_FRAME, .follows = true};
     char text[128];
