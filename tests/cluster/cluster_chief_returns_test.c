@@ -379,11 +379,17 @@ struct callers {
     unsigned epoch_steps; /* 0: it has none */
 };
 
+static void start_caller(struct cluster_run *run,
+                         struct cluster_fixture_task *task, const char *name) {
+    char caller[PATH_MAX];
+    cluster_fixture_caller(caller);
+    task->process = cluster_run_task_program(run, "worker", task->index, caller,
+                                             WORDS(name));
+}
+
 static void start_callers(struct cluster_run *run,
                           struct cluster_fixture *fixture, const char *dir,
                           const struct callers *callers) {
-    char caller[PATH_MAX];
-    cluster_fixture_caller(caller);
     cluster_run_job(run, textf("{\"model\": {\"type\": \"external\"}, "
                                "\"data\": null, \"chief\": \"coordinate\", "
                                "\"checkpoint\": {\"every_steps\": 100, "
@@ -392,8 +398,7 @@ static void start_callers(struct cluster_run *run,
     for (unsigned t = 0; t < fixture->count; t++) {
         struct cluster_fixture_task *task = &fixture->tasks[t];
         if (!strcmp(task->type, "worker"))
-            task->process = cluster_run_task_program(
-                run, "worker", task->index, caller, WORDS(callers->name));
+            start_caller(run, task, callers->name);
         else
             cluster_fixture_start(fixture, t);
     }
@@ -418,23 +423,26 @@ static void expect_whole_manifests(struct cluster_run *run,
         assert_non_null(manifest);
         assert_int_equal(json_array_size(json_object_get(manifest, "kept")),
                          callers->kept);
-        unsigned epochs = each ? number_in(manifest, "epoch") : 0;
-        assert_int_equal(epochs * each + number_in(manifest, "epoch_step"),
-                         step);
+        unsigned epochs = each ? step / each : 0;
+        assert_int_equal(number_in(manifest, "epoch"), epochs);
+        assert_int_equal(number_in(manifest, "epoch_step"),
+                         step - epochs * each);
         json_decref(manifest);
     }
 }
 
-/* It dies after the first checkpoint and is started again after the fourth, if
- * there is one without it. */
+/* It dies after the fifth checkpoint and is started again after the seventh, if
+ * there is one without it. With staleness none has a number of its own. */
 static void expect_callers_adopted(struct cluster_run *run,
                                    struct cluster_fixture *fixture,
                                    const struct callers *callers) {
+    bool planned = !strstr(callers->more, "staleness");
     start_callers(run, fixture, "b", callers);
+    if (planned)
+        cluster_run_await_soon(fixture->tasks[0].process, "/step-000000400");
     kill_chief_by_hand(fixture);
-    if (!strstr(callers->more, "staleness") &&
-        !strstr(callers->more, "clipping"))
-        cluster_fixture_await_file(run, "b/step-00000*[4-9]00/*of-2*", LONG);
+    if (planned && !strstr(callers->more, "clipping"))
+        cluster_fixture_await_file(run, "b/step-00000*[7-9]00/*of-2*", LONG);
     struct cluster_process *chief = cluster_fixture_start(fixture, 0);
     cluster_run_await_soon(chief, "has gone on without its chief");
     cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
@@ -452,9 +460,9 @@ static void expect_callers_adopted(struct cluster_run *run,
  * own; with tables. */
 TEST(callers_train_on_without_their_chief) {
     static const struct callers callers[] = {
-        {"rewinds", STEPS MOMENTUM, 2, 37},
-        {"rewinds-not", STEPS MOMENTUM, 2, 37},
-        {"rewinds", STEPS "\"gradient_clipping\": 2, " MOMENTUM, 2, 37},
+        {"rewinds", STEPS MOMENTUM, 2, 370},
+        {"rewinds-not", STEPS MOMENTUM, 2, 370},
+        {"rewinds", STEPS "\"gradient_clipping\": 2, " MOMENTUM, 2, 370},
         {"own", "\"steps\": 6000", 3, 0},
         {"writes-long", STEPS PLAIN, 0, 0}};
     for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
@@ -480,6 +488,35 @@ TEST(callers_with_staleness_train_on_without_their_chief) {
         cluster_fixture_describe(&fixture, run, 1, 2, 2);
         expect_callers_adopted(run, &fixture, &callers[c]);
         expect_whole_manifests(run, &callers[c]);
+    }
+}
+
+/* What it had kept for a checkpoint under way goes along with the chief that
+ * knew of it; a run in which nobody keeps anything goes on without it. */
+TEST(a_caller_may_die_while_the_chief_is_away) {
+    static const struct callers callers[] = {
+        {"rewinds", STEPS "\"timeouts\": {\"peer\": 2}, " MOMENTUM, 2, 370},
+        {"learns", "\"steps\": 40000, \"timeouts\": {\"peer\": 2}, " MOMENTUM,
+         0, 0}};
+    for (unsigned keeps = 0; keeps < 2; keeps++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        start_callers(run, &fixture, "b", &callers[!keeps]);
+        kill_chief_by_hand(&fixture);
+        struct cluster_fixture_task *worker =
+            &fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)];
+        cluster_run_signal(worker->process, SIGKILL);
+        cluster_run_expect_soon(worker->process, 128 + SIGKILL);
+        struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+        cluster_run_await_soon(chief, keeps ? "a trainer that is gone has kept"
+                                            : "has gone on without its chief");
+        start_caller(run, worker, callers[!keeps].name);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        if (keeps)
+            expect_times_back(chief, 1);
+        else
+            expect_adopted(chief, 1);
     }
 }
 

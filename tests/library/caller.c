@@ -959,7 +959,7 @@ static int take_course_step(struct caller *caller, struct course *course,
 }
 
 /* Takes its steps again where the run goes back, or (STAYS) does not say so.
- * Epochs have 37 steps. */
+ * Epochs have 370 steps. */
 static int rewinds(struct caller *caller, bool stays, bool late) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct course course;
@@ -973,8 +973,8 @@ static int rewinds(struct caller *caller, bool stays, bool late) {
     if (!result)
         result = find_course(caller, &course, late);
     while (!result && outcome != CAPSTAN_ENDS) {
-        if (!late && course.step % 37 == 0)
-            result = capstan_epoch(caller->run, course.step / 37);
+        if (!late && course.step % 370 == 0)
+            result = capstan_epoch(caller->run, course.step / 370);
         if (!result)
             result = take_course_step(caller, &course, &outcome);
         if (!result && outcome == CAPSTAN_REWOUND)
