@@ -261,7 +261,7 @@ static struct dataset *take_kept_set(const struct idx_stamp stamps[2]) {
     return found ? &found->dataset : NULL;
 }
 
-static void keep_set(struct idx_dataset *dataset) {
+static void keep_dataset(struct idx_dataset *dataset) {
     pthread_mutex_lock(&kept.mutex);
     free_set(kept.sets[0]);
     kept.sets[0] = kept.sets[1];
@@ -330,7 +330,7 @@ static void idx_dataset_free(struct dataset **out) {
     struct idx_dataset *dataset = (struct idx_dataset *)*out;
     *out = NULL;
     if (dataset->stamps[0].size)
-        keep_set(dataset);
+        keep_dataset(dataset);
     else
         free_set(dataset);
 }
