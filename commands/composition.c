@@ -21,6 +21,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -117,14 +118,27 @@ static void log_identity(const struct composition *composition,
     warn_duplicate_address(composition, role);
 }
 
+/* What `--set timeouts.join=5`, or a caller's override, says to a process that
+ * does not read the job; 0: nothing, or what the chief refuses. */
+static double set_join_timeout(const struct options *options) {
+    static const char key[] = "timeouts.join=";
+    double seconds = 0;
+    for (unsigned i = 0; i < options->num_sets; i++)
+        if (!strncmp(options->sets[i], key, sizeof key - 1))
+            seconds = strtod(options->sets[i] + sizeof key - 1, NULL);
+    return isfinite(seconds) && seconds > 0 ? seconds : 0;
+}
+
 static double join_timeout(const struct composition *composition) {
+    double set = set_join_timeout(composition->options);
     if (composition->rejoin_within > 0)
         return composition->rejoin_within;
     if (composition->options->join_timeout > 0)
         return composition->options->join_timeout;
     return composition->job && cluster_is_chief(composition->cluster)
                ? composition->job->timeouts.join
-               : JOIN_TIMEOUT;
+           : set > 0 ? set
+                     : JOIN_TIMEOUT;
 }
 
 /* Names of the links between roles of this process. In all-reduce rank 0's

@@ -118,6 +118,8 @@ static enum status read_report_answer(int client, const char *name, char **text,
                                "%.0f s: its process stands still",
                                name, time_to_seconds(REPORT_ANSWER_LIMIT));
         got = recv(client, *text + used, CHUNK, 0);
+        if (got < 0 && errno == ECONNRESET)
+            got = 0; /* as a program does that speaks another protocol */
         if (got < 0 && errno != EAGAIN && errno != EINTR)
             return status_errno(why, FAILURE_CONNECTION_FAILED, errno, "%s",
                                 name);

@@ -74,7 +74,8 @@ enum {
 /* Resolves the cluster from the environment as `capstan run` does, and starts
  * this process's part of the run. JOB names the job file of the process that
  * leads the run, NULL: defaults; OVERRIDES are settings such as
- * "checkpoint.dir=/data/run" (NULL-ended, or NULL). Without a chief in the
+ * "checkpoint.dir=/data/run" (NULL-ended, or NULL); "timeouts.join=60" also
+ * bounds this process's own wait for a chief (600 s). Without a chief in the
  * cluster rank 0's process leads. The job's model.type is external. `capstan
  * local -- COMMAND` gives a job and overrides by the variables CAPSTAN_JOB,
  * which replaces JOB, and CAPSTAN_SET, which follow OVERRIDES. CAPSTAN_SUMMARY

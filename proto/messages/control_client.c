@@ -222,10 +222,13 @@ static void control_client_look_up(struct control_client *client, int64_t now) {
     if (state == RESOLVE_WAITING)
         return;
     struct failure why = {0};
-    if (state == RESOLVE_FAILED)
-        log_warning(client->process->log, "host_not_found",
-                    "cannot find host %s: %s", client->chief_host, text);
-    else if (multi_connect_connect(&client->multi_connect, text, &why))
+    if (state == RESOLVE_FAILED) {
+        snprintf(client->foreign_server, sizeof client->foreign_server,
+                 "cannot find host %s: %s", client->chief_host, text);
+        client->foreign_at = now + CONTROL_CLIENT_LOOKUP_INTERVAL;
+        log_warning(client->process->log, "host_not_found", "%s",
+                    client->foreign_server);
+    } else if (multi_connect_connect(&client->multi_connect, text, &why))
         log_warning(client->process->log, "connect_failed", "%s", why.text);
     resolve_end(&client->resolve);
 }
@@ -422,12 +425,17 @@ static enum status fail_without_chief(const struct control_client *client,
                                       struct failure *why) {
     const char *foreign = client->foreign_server;
     const struct launch_record none = {0};
+    bool refused = client->multi_connect.count == 1 &&
+                   link_is_refused(client->multi_connect.links[0]);
     if (client->member->past && client->member->past->chief_lost)
         launch_record_write(client->member->record, &none); /* it is over */
     return status_fail(
         why, FAILURE_NO_CHIEF, "%s did not answer within %.0f s (%s)%s%s",
         deadline->peer, time_to_seconds(client->join_limit), deadline->limit,
-        foreign[0] ? ": " : "; is it started, and does its host answer?",
+        foreign[0] ? ": "
+        : refused  ? ": connections to it fail at once (refused, or no route "
+                     "to its host); is it started?"
+                   : "; is it started, and does its host answer?",
         foreign);
 }
 
@@ -950,17 +958,14 @@ static void warn_malformed(struct control_client *client, unsigned index,
 }
 
 /* Its launcher starts no other process in the place of one whose death ends the
- * run, and goes on without a ps whose weights others may take over. */
+ * run. */
 static void record_own_death(const struct control_client *client,
                              const Capstan__Plan *plan) {
-    bool is_ps = client->member->role == CLUSTER_PS;
-    bool ends = !plan->checkpoint_dir[0] && !plan->buddy_steps &&
-                (plan->strategy == JOB_ALLREDUCE || is_ps);
-    bool spare = is_ps && plan->checkpoint_dir[0] && plan->n_ps > 1;
-    if ((ends || spare) && !client->member->chief_inproc)
-        launch_record_write_deaths(client->member->record,
-                                   ends ? LAUNCH_RECORD_OWN
-                                        : LAUNCH_RECORD_SPARE);
+    bool ends =
+        !plan->checkpoint_dir[0] && !plan->buddy_steps &&
+        (plan->strategy == JOB_ALLREDUCE || client->member->role == CLUSTER_PS);
+    if (ends && !client->member->chief_inproc)
+        launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
 }
 
 /* From now on the process can join a run that goes on for this one. */
@@ -1020,33 +1025,17 @@ static void update_heard(struct control_client *client) {
             own->global_step > own->clock ? own->global_step : own->clock;
 }
 
-/* No chief can adopt the run: what one needs does not fit into a Join. */
-static void tell_long_plan(const struct control_client *client,
-                           const Capstan__Plan *plan) {
-    size_t size = capstan__plan__get_packed_size(plan);
-    if (client->may_adopt && client->member->role == CLUSTER_PS &&
-        size > MESSAGE_MAX_REJOIN)
-        log_info(client->process->log, "plan_too_long",
-                 "the plan takes %zu KiB, more than %d: if the chief dies, the "
-                 "run goes back to its newest checkpoint, or ends with 138 "
-                 "(docs/running.md, Going back)",
-                 size >> 10, MESSAGE_MAX_REJOIN >> 10);
-}
-
 /* CONTROL is the next in order: an older one that comes again would replace
  * what is newer. */
 static void note_received(struct control_client *client,
                           const Capstan__Control *control) {
-    bool is_of_ps = control->body_case == CAPSTAN__CONTROL__BODY_PLAN ||
-                    control->body_case == CAPSTAN__CONTROL__BODY_VIEW;
-    if (client->may_adopt && (client->member->role == CLUSTER_PS || !is_of_ps))
+    if (client->may_adopt && client->member->role == CLUSTER_PS)
         rejoin_note_received(&client->rejoin, control);
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
         client->planned = true;
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
         keep_past(client, control->plan);
-        tell_long_plan(client, control->plan);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
         keep_saved(client, control->retain);
     }

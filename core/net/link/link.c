@@ -48,6 +48,8 @@ static const int64_t MIN_SHM_LIFETIME = 5 * TIME_S;
 static const int64_t GREETING_TIME = TIME_S; /* half of ZMQ_HANDSHAKE_IVL */
 /* libzmq connects again within seconds where a connection is accepted. */
 static const int64_t ANSWER_AGE = 5 * TIME_S;
+/* Where packets are dropped an attempt to connect takes 3 s to fail. */
+static const int64_t REFUSED_WITHIN = TIME_S;
 static const int64_t NOTICED_AFTER = 5 * TIME_S; /* by TCP, at the latest */
 enum { HANDSHAKES_TO_JUDGE = 3 };
 static const char PEER_LEFT[] = "it has closed its shared memory";
@@ -214,7 +216,12 @@ static void take_client_event(struct link *link, uint16_t event, uint32_t value,
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
         note_refusal(link, event, value);
         break;
+    case ZMQ_EVENT_CONNECT_RETRIED: /* also after a connection that ended */
+        link->is_refused = now - link->connect_failed < REFUSED_WITHIN;
+        link->connect_failed = now;
+        break;
     case ZMQ_EVENT_CONNECTED:
+        link->connect_failed = 0;
         link->connection++;
         link->descriptor = (int)value;
         link->cookie = link_cookie((int)value);
@@ -261,6 +268,11 @@ enum link_answer link_answer(struct link *link, int64_t *since) {
         link->answer = LINK_ANSWER_UNKNOWN; /* nothing accepts any more */
     *since = link->answered_at;
     return link->answer;
+}
+
+bool link_is_refused(struct link *link) {
+    link_read_client_events(link);
+    return link->is_refused && time_now() - link->connect_failed < ANSWER_AGE;
 }
 
 const char *link_answer_of_keys(enum link_answer answer) {
@@ -708,7 +720,7 @@ static void link_configure(void *socket, const struct link_settings *settings) {
     link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_keepalive(socket);
     link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
-    link_set_int(socket, ZMQ_RECONNECT_IVL, 20);
+    link_set_int(socket, ZMQ_RECONNECT_IVL, 100);
     link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 200);
     link_set_int(socket, ZMQ_IMMEDIATE, 1);
     link_set_int(socket, ZMQ_IPV6, 1);
@@ -735,7 +747,7 @@ static bool link_watch(struct link *link, int events) {
 enum {
     EVENTS = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
              ZMQ_EVENT_HANDSHAKE_FAILED_AUTH,
-    CLIENT_EVENTS = EVENTS | ZMQ_EVENT_CONNECTED |
+    CLIENT_EVENTS = EVENTS | ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED |
                     ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                     ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL,
     SERVER_EVENTS = EVENTS | ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED
@@ -778,7 +790,6 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->party = settings->party;
     pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
-    link->follows = settings->follows;
     link->lost = link->heard = time_now();
     snprintf(link->source, sizeof link->source, "%s",
              settings->address ? settings->address : "");

@@ -22,9 +22,6 @@ enum link_kind { LINK_SERVER, LINK_CLIENT };
 struct link_settings {
     int64_t max_frame;   /* bytes; the sender of a longer one is disconnected */
     int flush_ms;        /* how long close waits for queued frames to leave */
-    bool follows;        /* peers may still look here for a run before this one:
-                            those that leave at once are told of if others come
-                            a second later */
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
     const struct link_keys *keys; /* of a run with a secret, borrowed: TCP is
@@ -226,6 +223,10 @@ enum link_answer {
 
 /* Client: what answers, and *SINCE when (LINK_ANSWER_LINK). */
 enum link_answer link_answer(struct link *link, int64_t *since);
+
+/* Client over TCP: did its last attempts to connect fail at once, as where no
+ * program listens or no route leads? */
+bool link_is_refused(struct link *link);
 
 /* What a server does that has other keys than its client (from
  * LINK_ANSWER_REFUSES on), a predicate; NULL: another answer. */

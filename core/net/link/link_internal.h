@@ -113,6 +113,9 @@ struct link {
     int64_t heard;   /* when the kernel last got a packet by it */
     int64_t connected_at, answered_at; /* last: accepted, handshake done */
     unsigned failed_handshakes; /* since the last handshake that succeeded */
+    int64_t connect_failed;     /* when an attempt to connect last was; 0: none
+                                   since the last connection */
+    bool is_refused;            /* two have, one right after the other */
     char transport_text[LINK_LOG_TEXT];
     uint32_t first_peer; /* ROUTER's counter of the first peer */
     bool has_peers;
@@ -132,8 +135,6 @@ struct link {
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;
-    bool follows;          /* link_settings */
-    int64_t left_at;       /* when one first left at once; 0: none has */
     unsigned refused;      /* whose end is still to come from the monitor */
     uint64_t credit;       /* bytes that an admitted peer may be ahead */
     uint64_t ended_unread; /* bytes that ended connections may have left unread
