@@ -309,6 +309,23 @@ static char *copy_manifest(const struct control_client *client,
     return NULL;
 }
 
+/* As of `heard`, where evaluations are never all read at once: the step before
+ * the first that is not. */
+static uint64_t heard_by_chief(const struct control_client *client) {
+    const struct channel_entry *entry = client->channel.first;
+    uint64_t step = 0;
+    for (; !step && entry && entry->seq <= client->evaluated;
+         entry = entry->next) {
+        Capstan__Control *control =
+            capstan__control__unpack(NULL, entry->size, entry->bytes);
+        if (control && control->body_case == CAPSTAN__CONTROL__BODY_EVALUATED &&
+            !control->evaluated->id)
+            step = control->evaluated->step;
+        message_free_control(&control);
+    }
+    return step > client->heard ? step - 1 : client->heard;
+}
+
 /* Without a number: repeated until a welcome arrives. */
 static bool control_client_send_join(struct control_client *control_client,
                                      int64_t now) {
@@ -345,7 +362,7 @@ static bool control_client_send_join(struct control_client *control_client,
     if (control_client->is_rejoining) {
         rejoin_fill(&control_client->rejoin, &control_client->heartbeat,
                     &again);
-        again.heard = control_client->heard;
+        again.heard = heard_by_chief(control_client);
         if (capstan__rejoin__get_packed_size(&again) > MESSAGE_MAX_REJOIN) {
             again.plan = NULL; /* the chief refuses, and the run goes back */
             again.model_spec = NULL;
