@@ -99,10 +99,14 @@ double rewind_chief_within(const struct run *run) {
     return returns ? job->timeouts.chief : 0;
 }
 
+/* The others of callers' models, and of optimizer None, keep what only their
+ * chief knows. */
 bool rewind_may_be_adopted(const struct run *run) {
+    const struct job *job = run->job;
     return rewind_chief_within(run) > 0 && !run->trains && !run->allreduce &&
            run->cluster->role == CLUSTER_CHIEF && !run->ps_inproc &&
-           run->roster.num_ps;
+           run->roster.num_ps && job->model.type != JOB_EXTERNAL &&
+           job->optimizer.type != OPTIMIZER_NONE;
 }
 
 /* Is nobody to take the chief's place if it dies now? The others have ended
@@ -111,8 +115,7 @@ static bool ends_with_chief(const struct run *run) {
     bool ends = run->phase >= RUN_STOPPING && run->code && !run->is_rewinding;
     if (rewind_chief_within(run) <= 0 || run->shutdown.interrupted || ends)
         return true;
-    bool is_adopted = run->phase >= RUN_TRAINING && rewind_may_be_adopted(run);
-    if (run->job->model.type != JOB_EXTERNAL || is_adopted)
+    if (run->job->model.type != JOB_EXTERNAL)
         return false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (!is_with_chief(run, &run->roster.slots[r]) &&
@@ -404,22 +407,14 @@ static bool is_own_slot(const struct run *run, const struct roster_slot *slot) {
            (slot->role == CLUSTER_PS && run->ps_inproc);
 }
 
-/* Has a process other than this one joined? */
-static bool is_any_member_here(const struct run *run) {
+/* Has a process other than this one not joined? */
+static bool is_any_member_away(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        if (slot->state == ROSTER_HELD && !is_own_slot(run, slot))
+        if (slot->state != ROSTER_HELD && !is_own_slot(run, slot))
             return true;
     }
     return false;
-}
-
-/* Are there processes that this one waits for? */
-static bool has_others(const struct run *run) {
-    uint32_t own = 0;
-    for (uint32_t i = 0; i < run->roster.count; i++)
-        own += is_own_slot(run, &run->roster.slots[i]);
-    return own < run->roster.count;
 }
 
 static bool is_own_job(const struct run *run, const struct manifest *manifest) {
@@ -450,21 +445,21 @@ bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
     return is_over;
 }
 
-/* Ends the run whose chief died before this one, if it was over. */
+/* Ends the run whose chief died before this one, if it was over: members that
+ * have heard its end are gone, and others may wait. */
 static void end_if_was_over(struct run *run) {
     uint64_t step = 0;
     uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
     int64_t limit = time_from_seconds(run->job->timeouts.stop);
     if (run->end_checked || run->phase != RUN_JOINING || !dead || run->adopt ||
-        rewind_chief_within(run) <= 0 || !has_others(run) ||
-        is_any_member_here(run) ||
+        rewind_chief_within(run) <= 0 || !is_any_member_away(run) ||
         time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
         return;
     if (rewind_was_over(run, dead, &step))
         run_stop(run, FAILURE_NONE,
                  "run %016" PRIx64
                  " was over: it has a last checkpoint, of step %" PRIu64
-                 ", its chief died, and none of its members is there",
+                 ", its chief died, and members are gone",
                  dead, step);
 }
 
