@@ -261,8 +261,7 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
                                  .keys = ps->process.keys,
                                  .party =
                                      cluster_party(CLUSTER_PS, member->index),
-                                 .flush_ms = 0,
-                                 .follows = true};
+                                 .flush_ms = 0};
     enum status status =
         link_open(&ps->link, ps->process.zmq, LINK_SERVER, &link, why);
     if (status)

@@ -25,7 +25,7 @@ TESTS := $(CLUSTER_TESTS) $(UNIT_TESTS)
 # Tests that run alone: those that measure, and the second of two that use the same
 # network namespaces. All others run in parallel.
 LONE_TESTS := $(patsubst %,$(BUILD)/tests/cluster_%_test,bench compare \
-    compare_command compare_members compare_net memory simulate)
+    compare_command compare_members compare_net memory simulate waits)
 # The slowest test starts first.
 LONGEST := $(BUILD)/tests/collective_gloo_test
 CROWD_TESTS := $(LONGEST) $(filter-out $(LONE_TESTS),$(CLUSTER_TESTS)) \
@@ -214,7 +214,7 @@ build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LO
 # and a simulated cluster.
 ONE_THREAD := $(if $(filter thread,$(SAN)),$(addprefix $(BUILD)/tests/,$(addsuffix _test,\
     $(addprefix cuda_,half layer loss norm rows rule on_cpu) ops_cuda_capture \
-    simulator_report simulation update_core_histories rule_loops job)))
+    simulator_report)))
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -146,6 +147,81 @@ int bad_peers_accept(int listener) {
     assert_true(descriptor >= 0);
     shake_hands(descriptor, "ROUTER");
     return descriptor;
+}
+
+enum { WAITING = 3 /* more than a queue of length 0 takes */ };
+
+struct bad_peers_program {
+    int listener, waiting[WAITING];
+    bool greets;
+    pthread_t thread;
+};
+
+static void *greet(void *context) {
+    static const char greeting[] = "220 mail.example ESMTP\r\n";
+    const struct bad_peers_program *program = context;
+    int peer;
+    while ((peer = accept4(program->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        write_all(peer, greeting, sizeof greeting - 1);
+        close(peer);
+    }
+    return NULL;
+}
+
+/* The system drops who comes after those. */
+static void fill_queue(struct bad_peers_program *program, uint16_t port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < WAITING; i++) {
+        program->waiting[i] =
+            socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int result = connect(program->waiting[i], (struct sockaddr *)&address,
+                             sizeof address);
+        assert_true(!result || errno == EINPROGRESS);
+    }
+}
+
+struct bad_peers_program *bad_peers_start(enum bad_peers_manner manner,
+                                          uint16_t *port) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(*port),
+                                  .sin_addr.s_addr = htonl(INADDR_ANY)};
+    socklen_t size = sizeof address;
+    int yes = 1;
+    struct bad_peers_program *program = calloc(1, sizeof *program);
+    assert_non_null(program);
+    program->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(program->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(program->listener, (struct sockaddr *)&address, size) ||
+        listen(program->listener, manner == BAD_PEERS_FULL ? 0 : 64) ||
+        getsockname(program->listener, (struct sockaddr *)&address, &size))
+        fail_msg("port %u cannot be listened on", *port);
+    *port = ntohs(address.sin_port);
+    for (int i = 0; i < WAITING; i++)
+        program->waiting[i] = -1;
+    if (manner == BAD_PEERS_FULL)
+        fill_queue(program, *port);
+    program->greets = manner == BAD_PEERS_GREETS;
+    if (program->greets)
+        assert_int_equal(pthread_create(&program->thread, NULL, greet, program),
+                         0);
+    return program;
+}
+
+void bad_peers_stop(struct bad_peers_program **program) {
+    struct bad_peers_program *ends = *program;
+    *program = NULL;
+    if (!ends)
+        return;
+    shutdown(ends->listener, SHUT_RDWR);
+    if (ends->greets)
+        pthread_join(ends->thread, NULL);
+    close(ends->listener);
+    for (int i = 0; i < WAITING; i++)
+        if (ends->waiting[i] >= 0)
+            close(ends->waiting[i]);
+    free(ends);
 }
 
 void bad_peers_reset(int connection) {

@@ -32,6 +32,19 @@ int bad_peers_send_unread(uint16_t port, const void *bytes, size_t size,
 int bad_peers_listen(uint16_t *port);
 int bad_peers_accept(int listener);
 
+/* A program in the place of a process of the run. It listens at *PORT (0: at
+ * one that it gets), where it says nothing, or greets who comes as a mail
+ * server does and hangs up, or (FULL) takes nobody any more: packets to it are
+ * dropped.
+ */
+enum bad_peers_manner { BAD_PEERS_SILENT, BAD_PEERS_GREETS, BAD_PEERS_FULL };
+struct bad_peers_program;
+struct bad_peers_program *bad_peers_start(enum bad_peers_manner manner,
+                                          uint16_t *port);
+
+/* Ends *PROGRAM (may be NULL) and clears it. */
+void bad_peers_stop(struct bad_peers_program **program);
+
 /* Closes CONNECTION by a reset, as the system does for who is killed with
  * something unread. */
 void bad_peers_reset(int connection);

@@ -5,6 +5,7 @@
 #define STATE struct cluster_run *run
 
 #include "core/base/time.h"
+#include "tests/cluster/bad_peers.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/skip.h"
 #include "tests/lib/test.h"
@@ -12,12 +13,9 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <netinet/in.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -63,24 +61,11 @@ TEST(a_resource_limit_too_low_is_named) {
     }
 }
 
-/* Listens on a port of this machine. */
-static int take_port(uint16_t *port) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_ANY)};
-    socklen_t size = sizeof address;
-    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(descriptor, (struct sockaddr *)&address, size), 0);
-    assert_int_equal(listen(descriptor, 64), 0);
-    getsockname(descriptor, (struct sockaddr *)&address, &size);
-    *port = ntohs(address.sin_port);
-    return descriptor;
-}
-
 TEST(a_port_in_use_is_named) {
     static const char *const types[] = {"chief", "ps", "worker"};
     struct cluster_process *processes[3];
-    uint16_t port;
-    int taken = take_port(&port);
+    uint16_t port = 0;
+    struct bad_peers_program *taken = bad_peers_start(BAD_PEERS_SILENT, &port);
     cluster_run_job(run, NULL);
     cluster_run_describe(run, 1, 1, 1);
     const char *address = textf("127.0.0.1:%u", port);
@@ -98,14 +83,14 @@ TEST(a_port_in_use_is_named) {
         cluster_run_expect_soon(processes[i], 138);
         expect_logged(processes[i], named);
     }
-    close(taken);
+    bad_peers_stop(&taken);
 }
 
 /* An orphan of its own kind may have it, but not for long. */
 TEST(a_caller_tries_a_port_in_use_for_10_s) {
     char caller[PATH_MAX];
-    uint16_t port;
-    int taken = take_port(&port);
+    uint16_t port = 0;
+    struct bad_peers_program *taken = bad_peers_start(BAD_PEERS_SILENT, &port);
     cluster_fixture_caller(caller);
     cluster_run_describe(run, 1, 1, 0);
     set_address(run, "chief", 0, textf("127.0.0.1:%u", port));
@@ -115,56 +100,39 @@ TEST(a_caller_tries_a_port_in_use_for_10_s) {
     cluster_run_expect_soon(chief, 138);
     assert_true(time_now() - begin < 25 * TIME_S);
     expect_logged(chief, textf("port %u is in use on this machine", port));
-    close(taken);
-}
-
-/* Greets each connection to *LISTENER as a mail server does, until it is shut
- * down. */
-static void *greet(void *listener) {
-    static const char greeting[] = "220 mail.example ESMTP\r\n";
-    int peer;
-    while ((peer = accept(*(int *)listener, NULL, NULL)) >= 0) {
-        if (send(peer, greeting, sizeof greeting - 1, MSG_NOSIGNAL) < 0)
-            break;
-        close(peer);
-    }
-    return NULL;
+    bad_peers_stop(&taken);
 }
 
 /* The port becomes free meanwhile, and the chief comes. */
-static void expect_named_and_waited_past(struct cluster_run *run, bool greets,
+static void expect_named_and_waited_past(struct cluster_run *run,
+                                         enum bad_peers_manner manner,
                                          const char *text) {
     struct cluster_process *processes[3];
-    uint16_t port;
-    pthread_t thread;
-    int taken = take_port(&port);
+    uint16_t port = 0;
+    struct bad_peers_program *taken = bad_peers_start(manner, &port);
     cluster_run_job(run, "{\"steps\": 20, \"device\": \"cpu\"}");
     cluster_run_describe(run, 1, 1, 1);
     const char *address = textf("127.0.0.1:%u", port);
     const char *named =
         textf("%s answers, but not as a Capstan chief; %s", address, text);
     set_address(run, "chief", 0, address);
-    if (greets)
-        assert_int_equal(pthread_create(&thread, NULL, greet, &taken), 0);
     processes[1] = cluster_run_task(run, "ps", 0, NULL);
     processes[2] = cluster_run_task(run, "worker", 0, NULL);
     cluster_run_await_soon(processes[1], named);
     cluster_run_await_soon(processes[2], named);
-    shutdown(taken, SHUT_RDWR);
-    if (greets)
-        pthread_join(thread, NULL);
-    close(taken);
+    bad_peers_stop(&taken);
     processes[0] = cluster_run_task(run, "chief", 0, job);
     for (int i = 0; i < 3; i++)
         cluster_run_expect_soon(processes[i], 0);
 }
 
 TEST(another_protocol_on_the_chiefs_port_is_named) {
-    expect_named_and_waited_past(run, true, "it speaks another protocol");
+    expect_named_and_waited_past(run, BAD_PEERS_GREETS,
+                                 "it speaks another protocol");
 }
 
 TEST(a_silent_program_on_the_chiefs_port_is_named) {
-    expect_named_and_waited_past(run, false,
+    expect_named_and_waited_past(run, BAD_PEERS_SILENT,
                                  "it accepts connections and says nothing");
 }
 

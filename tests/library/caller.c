@@ -470,10 +470,9 @@ static float own_row(uint64_t step, uint64_t i) {
     return step < i || !at ? -(float)step : 8 * (float)at - (float)(since + 1);
 }
 
-/* In each of STEPS a rank writes one of its rows, and pushes gradients to all
- * of them; what it reads is exact, whatever the staleness. More steps than
- * usual take 2 ms or more each. */
-static int writes(struct caller *caller, uint64_t steps) {
+/* In each step a rank writes one of its rows, and pushes gradients to all of
+ * them; what it reads is exact, whatever the staleness. */
+static int writes(struct caller *caller) {
     uint64_t ids[OWN];
     float values[OWN * WRITES_DIM], gradients[OWN * WRITES_DIM];
     struct capstan_rows list = {0};
@@ -495,8 +494,7 @@ static int writes(struct caller *caller, uint64_t steps) {
         ids[i] = (uint64_t)caller->rank * 100 + i;
     for (uint32_t i = 0; i < OWN * WRITES_DIM; i++)
         gradients[i] = divides ? (float)caller->size : 1;
-    for (uint64_t s = 1; !result && s <= steps; s++) {
-        usleep(steps > WRITES_STEPS ? 2000 : 0);
+    for (uint64_t s = 1; !result && s <= WRITES_STEPS; s++) {
         float row[WRITES_DIM] = {(float)s * 8, (float)s * 8, (float)s * 8};
         list.ids = &ids[s % OWN];
         list.values = row;
@@ -898,6 +896,21 @@ static int orphan(struct caller *caller) {
     return result;
 }
 
+/* The ranks meet again and again. */
+static int meets(struct caller *caller) {
+    const struct timespec pause_time = {.tv_nsec = 2000000};
+    int result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    for (int s = 0; !result; s++) {
+        result = capstan_barrier(caller->run, -1);
+        if (!result && !s)
+            fprintf(stderr, "rank %d has met\n", caller->rank);
+        nanosleep(&pause_time, NULL);
+    }
+    return result;
+}
+
 static double seconds_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -958,8 +971,7 @@ static int take_course_step(struct caller *caller, struct course *course,
     return result;
 }
 
-/* Takes its steps again where the run goes back, or (STAYS) does not say so.
- * Epochs have 370 steps. */
+/* Takes its steps again where the run goes back, or (STAYS) does not say so. */
 static int rewinds(struct caller *caller, bool stays, bool late) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct course course;
@@ -973,10 +985,7 @@ static int rewinds(struct caller *caller, bool stays, bool late) {
     if (!result)
         result = find_course(caller, &course, late);
     while (!result && outcome != CAPSTAN_ENDS) {
-        if (!late && course.step % 370 == 0)
-            result = capstan_epoch(caller->run, course.step / 370);
-        if (!result)
-            result = take_course_step(caller, &course, &outcome);
+        result = take_course_step(caller, &course, &outcome);
         if (!result && outcome == CAPSTAN_REWOUND)
             result = find_course(caller, &course, late);
         else if (!result)
@@ -1082,9 +1091,7 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "rows"))
         return rows(caller);
     if (!strcmp(name, "writes"))
-        return writes(caller, WRITES_STEPS);
-    if (!strcmp(name, "writes-long"))
-        return writes(caller, 1500);
+        return writes(caller);
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
     if (!strcmp(name, "changes"))
@@ -1134,6 +1141,8 @@ static int play(struct caller *caller, const char *name) {
         return rewinds(caller, caller->rank == 1, false);
     if (!strcmp(name, "asks-behind"))
         return asks_behind(caller);
+    if (!strcmp(name, "meets"))
+        return meets(caller);
     if (!strcmp(name, "rates"))
         return rates(caller);
     if (!strcmp(name, "interrupt"))
