@@ -118,6 +118,7 @@ static void keep_answer(struct run *run, const struct control_message *incoming,
         .incarnation = control->incarnation,
         .term = rejoin->term,
         .share = rejoin->model_spec ? rejoin->model_spec->share_samples : 0,
+        .keeps = rejoin->keeps,
         .has_begun = rejoin->plan &&
                      rejoin->heartbeat->clock > rejoin->plan->start_step};
     Capstan__Control *copy = message_copy_control(control);
@@ -225,6 +226,10 @@ static void take_trainer(struct run *run, struct roster_slot *slot) {
     const Capstan__Rejoin *rejoin = rejoin_of(run, adopt_place(run, slot));
     device_replicas_take_over(run, slot->rank, rejoin->visible_devices);
     model_spec_receive(run, slot, rejoin->model_spec);
+    run->trainers[slot->rank].keeps = rejoin->keeps;
+    run->checkpoints.kept.needs_lead |= rejoin->leads;
+    if (rejoin->generation > run->membership.generation)
+        run->membership.generation = rejoin->generation;
 }
 
 /* Nobody has its place, or its member has not answered and is dead, which
@@ -400,6 +405,9 @@ static enum status adopt_run(struct run *run, int64_t now,
     for (uint32_t p = run->roster.num_ranks; p < run->roster.count; p++)
         rewind_take_copy(run, run->adopt->answers[p].control->join);
     status = checkpoint_policy_take_over(run, find_heard(run).least, why);
+    if (!status)
+        planning_take_epochs(run, rejoin_of(run, 0)->epochs,
+                             rejoin_of(run, 0)->n_epochs);
     return status ? status : check_checkpoints(run, why);
 }
 
@@ -423,6 +431,7 @@ static void lead_on(struct run *run) {
     run_enter_phase(run, RUN_TRAINING);
     metrics_begin(run, reached);
     send_adopted(run);
+    membership_tell_generations(run);
     membership_broadcast_view(run);
     checkpoint_policy_send_retained(run);
     log_info(run->log, "run_adopted",

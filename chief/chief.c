@@ -15,6 +15,7 @@
 #include "chief/report/metrics.h"
 #include "chief/report/summary.h"
 #include "chief/report/trace_file.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/shutdown.h"
 #include "chief/snapshot/checkpoint_commit.h"
@@ -56,7 +57,8 @@ static enum status chief_open_link(struct run *run,
                                  .address = settings->address,
                                  .keys = settings->keys,
                                  .party = cluster_party(CLUSTER_CHIEF, 0),
-                                 .flush_ms = 1000};
+                                 .flush_ms = 1000,
+                                 .follows = rewind_is_second(run)};
     enum status status =
         link_open(&run->link, settings->zmq, LINK_SERVER, &link, why);
     if (!status && settings->inproc)
@@ -394,6 +396,9 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
             kept_states_receive(run, slot, control->kept);
         break;
     case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
+        if (run->checkpoints.has_saved &&
+            run->checkpoints.saved > control->save_request->step)
+            break; /* it is there */
         roster_name(slot, name, sizeof name);
         snapshot_coordinator_receive_signal(run, name);
         break;

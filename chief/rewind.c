@@ -99,14 +99,10 @@ double rewind_chief_within(const struct run *run) {
     return returns ? job->timeouts.chief : 0;
 }
 
-/* The others of callers' models, and of optimizer None, keep what only their
- * chief knows. */
 bool rewind_may_be_adopted(const struct run *run) {
-    const struct job *job = run->job;
     return rewind_chief_within(run) > 0 && !run->trains && !run->allreduce &&
            run->cluster->role == CLUSTER_CHIEF && !run->ps_inproc &&
-           run->roster.num_ps && job->model.type != JOB_EXTERNAL &&
-           job->optimizer.type != OPTIMIZER_NONE;
+           run->roster.num_ps;
 }
 
 /* Is nobody to take the chief's place if it dies now? The others have ended
@@ -115,7 +111,8 @@ static bool ends_with_chief(const struct run *run) {
     bool ends = run->phase >= RUN_STOPPING && run->code && !run->is_rewinding;
     if (rewind_chief_within(run) <= 0 || run->shutdown.interrupted || ends)
         return true;
-    if (run->job->model.type != JOB_EXTERNAL)
+    bool is_adopted = run->phase >= RUN_TRAINING && rewind_may_be_adopted(run);
+    if (run->job->model.type != JOB_EXTERNAL || is_adopted)
         return false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (!is_with_chief(run, &run->roster.slots[r]) &&

@@ -45,7 +45,8 @@ struct node_process {
     pid_t pid;  /* 0: has ended */
     int record; /* launch_record.h */
     struct restarts restarts;
-    int code; /* with which it ended before it was started again */
+    bool spare; /* the run may do without it: LAUNCH_RECORD_SPARE */
+    int code;   /* with which it ended before it was started again */
     char name[32];
 };
 
@@ -229,6 +230,15 @@ static bool is_late(const struct node_process *process, int code) {
            !launch_record_has_joined(process->record);
 }
 
+/* Is PROCESS, which has ended and is not started again, a ps that the run may
+ * do without? The chief decides, and ends the others where it can't. */
+static bool is_left_out(const struct node_launch *launch,
+                        const struct node_process *process, int wait_status) {
+    return process->spare && process->restarts.follows && launch->alive &&
+           !launch->ending &&
+           restarts_apply(&process->restarts, process->record, wait_status);
+}
+
 static void node_launch_handle_exit(struct node_launch *launch,
                                     struct node_process *process,
                                     int wait_status) {
@@ -236,13 +246,18 @@ static void node_launch_handle_exit(struct node_launch *launch,
     char exit_text[64];
     process->pid = 0;
     launch->alive--;
-    death_report_send(&launch->report, process->record, wait_status, false,
+    if (launch_record_deaths(process->record) & LAUNCH_RECORD_SPARE)
+        process->spare = true;
+    bool again = node_launch_restarts(launch, process, wait_status);
+    bool left_out = !again && is_left_out(launch, process, wait_status);
+    death_report_send(&launch->report, process->record, wait_status, left_out,
                       launch->log);
-    if (node_launch_restarts(launch, process, wait_status)) {
+    if (again) {
         process->code = code;
         launch->alive++;
-        return;
     }
+    if (again || left_out)
+        return;
     bool late = is_late(process, code);
     if ((!code || late) && !launch->ending && only_late_ones_left(launch))
         begin_termination(launch, SIGTERM);

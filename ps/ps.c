@@ -261,7 +261,8 @@ static enum status ps_open_links(struct ps *ps, const char *inproc,
                                  .keys = ps->process.keys,
                                  .party =
                                      cluster_party(CLUSTER_PS, member->index),
-                                 .flush_ms = 0};
+                                 .flush_ms = 0,
+                                 .follows = true};
     enum status status =
         link_open(&ps->link, ps->process.zmq, LINK_SERVER, &link, why);
     if (status)

@@ -214,7 +214,7 @@ build-tests: all $(TESTS) $(FAKE) $(EMULATED) $(GPU_BENCH) $(BENCHES) $(CLICK_LO
 # and a simulated cluster.
 ONE_THREAD := $(if $(filter thread,$(SAN)),$(addprefix $(BUILD)/tests/,$(addsuffix _test,\
     $(addprefix cuda_,half layer loss norm rows rule on_cpu) ops_cuda_capture \
-    simulator_report)))
+    simulator_report simulation update_core_histories rule_loops job)))
 # ROOM=ps: the tests of tests/unit/ps and its folders; TEST=gate: gate_test.c.
 UNIT_CHOSEN = $(if $(TEST),$(filter %/$(TEST)_test,$(UNIT_IN_ROOM)),$(UNIT_IN_ROOM))
 UNIT_IN_ROOM = $(if $(ROOM),$(foreach room,$(filter tests/unit/$(ROOM)/%,$(TEST_ROOMS)),\

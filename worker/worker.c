@@ -789,9 +789,16 @@ static void send_kept(struct worker *worker,
     control_client_send_reliable(worker->control_client, &control);
 }
 
+static uint64_t step_of_run(const struct worker *worker) {
+    const Capstan__Heartbeat *heartbeat =
+        control_client_heartbeat(worker->control_client);
+    return worker->job->staleness ? heartbeat->global_step : heartbeat->clock;
+}
+
 static void send_save_request(struct worker *worker) {
     Capstan__SaveRequest request = CAPSTAN__SAVE_REQUEST__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    request.step = step_of_run(worker);
     control.body_case = CAPSTAN__CONTROL__BODY_SAVE_REQUEST;
     control.save_request = &request;
     control_client_send_reliable(worker->control_client, &control);
@@ -1086,8 +1093,7 @@ static void report_health(struct worker *worker, int64_t now) {
     control_client_report(worker->control_client, report, now);
     if (worker->job) {
         report->rank = worker->rank;
-        report->step =
-            worker->job->staleness ? heartbeat->global_step : heartbeat->clock;
+        report->step = step_of_run(worker);
     }
     if (worker->plan)
         report->total_steps = worker->plan->run_schedule.total;

@@ -76,13 +76,26 @@ static void send_lost(struct run *run, uint32_t rank) {
         send_to_trainers(run, NULL, key, value);
 }
 
+static void send_generations(struct run *run, struct roster_slot *to) {
+    for (uint32_t n = 1; n <= run->membership.generation; n++)
+        send_generation(run, to, n);
+}
+
 /* The trainer of SLOT is welcomed. In place of one that is gone it begins a
  * generation, and it is told of all so far. */
-static void tell_generations(struct run *run, struct roster_slot *slot) {
-    for (uint32_t n = 1; n <= run->membership.generation; n++)
-        send_generation(run, slot, n);
-    if (slot->removed)
+static void welcome_to_group(struct run *run, struct roster_slot *slot) {
+    bool takes_place =
+        slot->removed || run->trainers[slot->rank].absence.is_gone;
+    send_generations(run, slot);
+    if (takes_place)
         send_generation(run, NULL, ++run->membership.generation);
+}
+
+void membership_tell_generations(struct run *run) {
+    send_generations(run, NULL);
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_VACATED)
+            send_lost(run, r);
 }
 
 void membership_forward_rendezvous(struct run *run,
@@ -441,7 +454,7 @@ static void handle_claim(struct run *run,
     rewind_take_past(run, join);
     welcome(run, slot);
     if (slot->rank != ROSTER_NO_RANK)
-        tell_generations(run, slot);
+        welcome_to_group(run, slot);
 }
 
 static struct roster_slot *find_joiner(struct run *run,

@@ -75,6 +75,10 @@ void membership_send_back(struct run *run, uint32_t peer);
 void membership_forward_rendezvous(struct run *run,
                                    const Capstan__Control *incoming);
 
+/* RUN is adopted: tells all trainers of the generations of their group so far,
+ * as the chief before may have told some of them alone. */
+void membership_tell_generations(struct run *run);
+
 /* Refuses a message from a process that holds no slot. */
 void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control);

@@ -567,7 +567,7 @@ static void restore_epoch(struct run *run) {
                                                 : run->id;
     if (!run->plan.has_restored)
         return;
-    unsigned place = manifest->epoch % RUN_PLAN_EPOCHS;
+    unsigned place = manifest->epoch % MESSAGE_EPOCHS;
     run->plan.epochs[place].number = manifest->epoch;
     run->plan.epochs[place].first_step =
         manifest->step - (manifest->epoch_step < manifest->step
@@ -707,19 +707,32 @@ void planning_send(struct run *run) {
     send_plan(run, NULL);
 }
 
+/* Is a checkpoint due at the end of the one before EPOCH? */
+static bool take_epoch(struct run *run, const Capstan__Epoch *epoch) {
+    uint64_t every = run->job->checkpoint.every_epochs;
+    unsigned place = epoch->number % MESSAGE_EPOCHS;
+    run->plan.epochs[place].number = epoch->number;
+    run->plan.epochs[place].first_step = epoch->step;
+    return every && epoch->number && epoch->number % every == 0 &&
+           run->job->checkpoint.dir;
+}
+
 /* A checkpoint that is due at an epoch's end is requested when the next one
  * begins. */
 void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
                             const Capstan__Epoch *epoch) {
-    uint64_t every = run->job->checkpoint.every_epochs;
-    if (slot->rank != 0 || run->job->model.type != JOB_EXTERNAL)
-        return;
-    unsigned place = epoch->number % RUN_PLAN_EPOCHS;
-    run->plan.epochs[place].number = epoch->number;
-    run->plan.epochs[place].first_step = epoch->step;
-    if (every && epoch->number && epoch->number % every == 0 &&
-        run->job->checkpoint.dir)
-        run->checkpoints.requested = true;
+    if (slot->rank == 0 && run->job->model.type == JOB_EXTERNAL)
+        run->checkpoints.requested |= take_epoch(run, epoch);
+}
+
+void planning_take_epochs(struct run *run, Capstan__Epoch *const *epochs,
+                          size_t count) {
+    const struct run_checkpoints *own = &run->checkpoints;
+    for (size_t i = 0; i < count; i++) {
+        bool is_due = take_epoch(run, epochs[i]);
+        bool is_saved = own->has_saved && own->saved >= epochs[i]->step;
+        run->checkpoints.requested |= is_due && !is_saved;
+    }
 }
 
 static bool all_ready(const struct run *run) {

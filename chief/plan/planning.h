@@ -18,8 +18,6 @@
 
 struct run;
 
-enum { RUN_PLAN_EPOCHS = 4 };
-
 struct run_plan {
     struct layout *layout; /* from rank 0's model spec; NULL: not declared */
     uint64_t digest, train_samples, test_samples;
@@ -52,7 +50,7 @@ struct run_plan {
     /* External model: the last epochs that rank 0 has told, by number. */
     struct {
         uint64_t number, first_step;
-    } epochs[RUN_PLAN_EPOCHS];
+    } epochs[MESSAGE_EPOCHS];
     uint64_t lineage;
     bool init_wanted; /* all ps wait for the weights of job.init */
     bool init_done;
@@ -86,6 +84,11 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot,
 /* Rank 0 of an external model has begun an epoch. */
 void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
                             const Capstan__Epoch *epoch);
+
+/* RUN is adopted: rank 0 had begun these COUNT. The newest checkpoint is known
+ * by then. */
+void planning_take_epochs(struct run *run, Capstan__Epoch *const *epochs,
+                          size_t count);
 
 /* A ps holds its blocks. Once all do, job.init is loaded into them, unless the
  * run resumes. */

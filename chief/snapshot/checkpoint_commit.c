@@ -152,18 +152,31 @@ static bool fill_tables(const struct run *run,
     return manifest->tables;
 }
 
-/* The epoch that STEP is in, and the steps done in it. */
-static void epoch_at(const struct run *run, uint64_t step, uint64_t *number,
+/* The epoch that STEP is in, and the steps done in it. False: so far back no
+ * epoch is known. */
+static bool epoch_at(const struct run *run, uint64_t step, uint64_t *number,
                      uint64_t *epoch_step) {
     uint64_t first = 0;
+    bool known = false;
     *number = 0;
-    for (unsigned i = 0; i < RUN_PLAN_EPOCHS; i++)
+    for (unsigned i = 0; i < MESSAGE_EPOCHS; i++)
         if (run->plan.epochs[i].number >= *number &&
             run->plan.epochs[i].first_step <= step) {
             *number = run->plan.epochs[i].number;
             first = run->plan.epochs[i].first_step;
+            known = true;
         }
     *epoch_step = step - first;
+    return known;
+}
+
+/* A chief that has adopted the run knows what rank 0, if it has joined since,
+ * has told of epochs, and no more than the last. */
+static bool lacks_epoch(const struct run *run, uint64_t step) {
+    uint64_t number, epoch_step;
+    return run->term && run->job->model.type == JOB_EXTERNAL &&
+           (!epoch_at(run, step, &number, &epoch_step) ||
+            (run_synchronous(run) && step < run->trainers[0].from));
 }
 
 static void checkpoint_commit_fill(struct checkpoint_commit *commit,
@@ -197,8 +210,8 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
         .base_name = run->checkpoints.base,
     };
     if (run->job->model.type == JOB_EXTERNAL)
-        epoch_at(run, snapshot->step, &commit->manifest.epoch,
-                 &commit->manifest.epoch_step);
+        (void)epoch_at(run, snapshot->step, &commit->manifest.epoch,
+                       &commit->manifest.epoch_step);
 }
 
 char *checkpoint_commit_text(const struct run *run,
@@ -331,6 +344,9 @@ static void checkpoint_commit_begin(struct run *run,
             "the checkpoint of step %llu was complete before it, and older "
             "files were removed",
             (unsigned long long)run->checkpoints.saved);
+    else if (lacks_epoch(run, snapshot->step))
+        status = status_fail(&why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                             "rank 0 does not tell in which epoch it is");
     else if (lacks_base(run, snapshot))
         status = status_fail(
             &why, FAILURE_CHECKPOINT_NOT_WRITTEN,

@@ -975,14 +975,17 @@ static void warn_malformed(struct control_client *client, unsigned index,
 }
 
 /* Its launcher starts no other process in the place of one whose death ends the
- * run. */
+ * run, and goes on without a ps whose weights others may take over. */
 static void record_own_death(const struct control_client *client,
                              const Capstan__Plan *plan) {
-    bool ends =
-        !plan->checkpoint_dir[0] && !plan->buddy_steps &&
-        (plan->strategy == JOB_ALLREDUCE || client->member->role == CLUSTER_PS);
-    if (ends && !client->member->chief_inproc)
-        launch_record_write_deaths(client->member->record, LAUNCH_RECORD_OWN);
+    bool is_ps = client->member->role == CLUSTER_PS;
+    bool ends = !plan->checkpoint_dir[0] && !plan->buddy_steps &&
+                (plan->strategy == JOB_ALLREDUCE || is_ps);
+    bool spare = is_ps && plan->checkpoint_dir[0] && plan->n_ps > 1;
+    if ((ends || spare) && !client->member->chief_inproc)
+        launch_record_write_deaths(client->member->record,
+                                   ends ? LAUNCH_RECORD_OWN
+                                        : LAUNCH_RECORD_SPARE);
 }
 
 /* From now on the process can join a run that goes on for this one. */
@@ -1042,17 +1045,33 @@ static void update_heard(struct control_client *client) {
             own->global_step > own->clock ? own->global_step : own->clock;
 }
 
+/* No chief can adopt the run: what one needs does not fit into a Join. */
+static void tell_long_plan(const struct control_client *client,
+                           const Capstan__Plan *plan) {
+    size_t size = capstan__plan__get_packed_size(plan);
+    if (client->may_adopt && client->member->role == CLUSTER_PS &&
+        size > MESSAGE_MAX_REJOIN)
+        log_info(client->process->log, "plan_too_long",
+                 "the plan takes %zu KiB, more than %d: if the chief dies, the "
+                 "run goes back to its newest checkpoint, or ends with 138 "
+                 "(docs/running.md, Going back)",
+                 size >> 10, MESSAGE_MAX_REJOIN >> 10);
+}
+
 /* CONTROL is the next in order: an older one that comes again would replace
  * what is newer. */
 static void note_received(struct control_client *client,
                           const Capstan__Control *control) {
-    if (client->may_adopt && client->member->role == CLUSTER_PS)
+    bool is_of_ps = control->body_case == CAPSTAN__CONTROL__BODY_PLAN ||
+                    control->body_case == CAPSTAN__CONTROL__BODY_VIEW;
+    if (client->may_adopt && (client->member->role == CLUSTER_PS || !is_of_ps))
         rejoin_note_received(&client->rejoin, control);
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN) {
         client->planned = true;
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
         keep_past(client, control->plan);
+        tell_long_plan(client, control->plan);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
         keep_saved(client, control->retain);
     }

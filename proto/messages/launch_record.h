@@ -42,7 +42,8 @@ enum launch_record_death {
     LAUNCH_RECORD_WORKER = 2, /* or that of a worker */
     LAUNCH_RECORD_OWN = 4,    /* its own ends the run */
     LAUNCH_RECORD_CHIEF = 8,  /* the run survives its own, as it leads */
-    LAUNCH_RECORD_SPARE = 16, /* or may do without a ps that is not back */
+    LAUNCH_RECORD_SPARE = 16, /* or may do without a ps that is not back; of a
+                                 ps: without this one */
 };
 
 /* Writes DEATHS, a set of these. */

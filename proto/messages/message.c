@@ -94,6 +94,10 @@ static enum status check_rejoin(const Capstan__Rejoin *rejoin,
                            "most %d)",
                            (unsigned long long)rejoin->term,
                            MESSAGE_MAX_TERM - 1);
+    if (rejoin->generation > RENDEZVOUS_MAX_GENERATION)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a group of trainers in generation %u (at most %d)",
+                           rejoin->generation, RENDEZVOUS_MAX_GENERATION);
     return STATUS_OK;
 }
 

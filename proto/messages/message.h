@@ -40,6 +40,11 @@ enum { MESSAGE_TERM_SHIFT = 40, MESSAGE_MAX_TERM = (1 << 23) - 1 };
 #define RENDEZVOUS_GENERATION_KEY "trainers/generation/%u"
 #define RENDEZVOUS_LOST_KEY "trainers/lost/%u"
 #define RENDEZVOUS_AGAIN_KEY "trainers/again/%u"
+enum { RENDEZVOUS_MAX_GENERATION = 1 << 20 };
+
+/* Of the epochs that rank 0 of an external model has begun so many are known,
+ * the last. */
+enum { MESSAGE_EPOCHS = 64 };
 
 /* Of a job's TEXT, to compare it with another one's; never 0. */
 uint64_t message_job_digest(const char *text);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/messages/rejoin.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static void keep_copy(Capstan__Control **kept,
                       const Capstan__Control *control) {
     message_free_control(kept);
@@ -15,9 +18,19 @@ void rejoin_clear(struct rejoin *rejoin) {
     message_free_control(&rejoin->finished);
     message_free_control(&rejoin->sums);
     message_free_control(&rejoin->interrupted);
+    message_free_control(&rejoin->save_request);
     for (uint32_t i = 0; i < rejoin->num_reports; i++)
         message_free_control(&rejoin->reports[i]);
-    rejoin->num_reports = 0;
+    for (uint32_t i = 0; i < rejoin->num_epochs; i++)
+        message_free_control(&rejoin->epochs[i]);
+    rejoin->num_reports = rejoin->num_epochs = 0;
+    channel_close(&rejoin->rendezvous);
+}
+
+static uint64_t step_of_report(const Capstan__Control *report) {
+    return report->body_case == CAPSTAN__CONTROL__BODY_KEPT
+               ? report->kept->step
+               : report->snapshot_report->id;
 }
 
 /* Those of checkpoints up to STEP have their manifest, or a newer one. */
@@ -26,7 +39,7 @@ static void drop_reports(struct rejoin *rejoin, uint64_t step) {
     for (uint32_t i = 0; i < rejoin->num_reports; i++) {
         Capstan__Control *report = rejoin->reports[i];
         rejoin->reports[i] = NULL;
-        if (report->snapshot_report->id <= step)
+        if (step_of_report(report) <= step)
             message_free_control(&report);
         else
             rejoin->reports[left++] = report;
@@ -36,18 +49,63 @@ static void drop_reports(struct rejoin *rejoin, uint64_t step) {
 
 static void keep_report(struct rejoin *rejoin,
                         const Capstan__Control *control) {
-    if (control->snapshot_report->id >= MESSAGE_REQUESTED_SNAPSHOT)
+    uint32_t most = control->body_case == CAPSTAN__CONTROL__BODY_KEPT
+                        ? REJOIN_KEPT
+                        : REJOIN_REPORTS;
+    if (step_of_report(control) >= MESSAGE_REQUESTED_SNAPSHOT)
         return;
-    if (rejoin->num_reports == REJOIN_REPORTS)
-        drop_reports(rejoin, rejoin->reports[0]->snapshot_report->id);
+    if (rejoin->num_reports == most)
+        drop_reports(rejoin, step_of_report(rejoin->reports[0]));
     Capstan__Control *copy = message_copy_control(control);
     if (copy)
         rejoin->reports[rejoin->num_reports++] = copy;
 }
 
+/* A copy in memory is begun anew by the next chief. */
+static void note_kept(struct rejoin *rejoin, const Capstan__Control *control) {
+    const Capstan__Kept *kept = control->kept;
+    rejoin->keeps = true;
+    if (kept->copy || !kept->step || rejoin->keeps_on_order)
+        return;
+    rejoin->leads |= kept->lead;
+    keep_report(rejoin, control);
+}
+
+static void keep_epoch(struct rejoin *rejoin, const Capstan__Control *control) {
+    Capstan__Control *copy = message_copy_control(control);
+    if (!copy)
+        return;
+    if (rejoin->num_epochs == MESSAGE_EPOCHS) {
+        message_free_control(&rejoin->epochs[0]);
+        memmove(rejoin->epochs, rejoin->epochs + 1,
+                --rejoin->num_epochs * sizeof *rejoin->epochs);
+    }
+    rejoin->epochs[rejoin->num_epochs++] = copy;
+    for (uint32_t i = 0; i < rejoin->num_epochs; i++)
+        rejoin->epoch_list[i] = rejoin->epochs[i]->epoch;
+}
+
+static void keep_rendezvous(struct rejoin *rejoin,
+                            const Capstan__Control *control) {
+    Capstan__Control numbered = *control;
+    bool kept = channel_put(&rejoin->rendezvous, &numbered);
+    (void)kept; /* without memory a collective names the rank that it lacks */
+}
+
+static void note_generation(struct rejoin *rejoin, const char *key) {
+    unsigned number;
+    if (sscanf(key, RENDEZVOUS_GENERATION_KEY, &number) == 1 &&
+        number > rejoin->generation)
+        rejoin->generation = number;
+}
+
 void rejoin_note_received(struct rejoin *rejoin,
                           const Capstan__Control *control) {
     const Capstan__Retain *retain = control->retain;
+    rejoin->keeps_on_order |=
+        control->body_case == CAPSTAN__CONTROL__BODY_SNAPSHOT;
+    if (control->body_case == CAPSTAN__CONTROL__BODY_RENDEZVOUS)
+        note_generation(rejoin, control->rendezvous->key);
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN)
         keep_copy(&rejoin->plan, control);
     else if (control->body_case == CAPSTAN__CONTROL__BODY_VIEW)
@@ -77,6 +135,18 @@ void rejoin_note_sent(struct rejoin *rejoin, const Capstan__Control *control) {
     case CAPSTAN__CONTROL__BODY_SNAPSHOT_REPORT:
         keep_report(rejoin, control);
         break;
+    case CAPSTAN__CONTROL__BODY_KEPT:
+        note_kept(rejoin, control);
+        break;
+    case CAPSTAN__CONTROL__BODY_RENDEZVOUS:
+        keep_rendezvous(rejoin, control);
+        break;
+    case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
+        keep_copy(&rejoin->save_request, control);
+        break;
+    case CAPSTAN__CONTROL__BODY_EPOCH:
+        keep_epoch(rejoin, control);
+        break;
     default:
         break;
     }
@@ -95,22 +165,41 @@ void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
         message->model_spec = rejoin->model_spec->model_spec;
     if (rejoin->visible_devices)
         message->visible_devices = rejoin->visible_devices->visible_devices;
+    message->epochs = (Capstan__Epoch **)rejoin->epoch_list;
+    message->n_epochs = rejoin->num_epochs;
+    message->keeps = rejoin->keeps;
+    message->leads = rejoin->leads;
+    message->generation = rejoin->generation;
 }
 
 /* The new chief asks for the rest anew, or has it from the Rejoin. It drops
  * points up to the step at which it adopts the run. */
 static bool is_for_any_chief(const Capstan__Control *control) {
-    return control->body_case == CAPSTAN__CONTROL__BODY_EVALUATED ||
-           control->body_case == CAPSTAN__CONTROL__BODY_POINTS ||
-           control->body_case == CAPSTAN__CONTROL__BODY_FAILED;
+    switch (control->body_case) {
+    case CAPSTAN__CONTROL__BODY_EVALUATED:
+    case CAPSTAN__CONTROL__BODY_POINTS:
+    case CAPSTAN__CONTROL__BODY_FAILED:
+    case CAPSTAN__CONTROL__BODY_EPOCH:
+        return true;
+    case CAPSTAN__CONTROL__BODY_KEPT:
+        return !control->kept->step;
+    default:
+        return false;
+    }
+}
+
+static bool is_any(const Capstan__Control *control) {
+    (void)control;
+    return true;
 }
 
 static bool put_kept(struct channel *channel, Capstan__Control *kept) {
     return !kept || channel_put(channel, kept);
 }
 
-/* In the order in which they came. */
+/* Those of OLD that are WANTED, in the order in which they came. */
 static bool put_unacknowledged(const struct channel *old,
+                               bool (*wanted)(const Capstan__Control *),
                                struct channel *channel) {
     bool all = true;
     for (const struct channel_entry *entry = old->first; entry;
@@ -118,7 +207,7 @@ static bool put_unacknowledged(const struct channel *old,
         Capstan__Control *control =
             capstan__control__unpack(NULL, entry->size, entry->bytes);
         all &= control != NULL;
-        if (control && is_for_any_chief(control))
+        if (control && wanted(control))
             all &= channel_put(channel, control);
         message_free_control(&control);
     }
@@ -135,8 +224,10 @@ bool rejoin_begin_channel(struct rejoin *rejoin,
     bool all = put_kept(channel, rejoin->sums);
     for (uint32_t i = 0; i < rejoin->num_reports; i++)
         all &= put_kept(channel, rejoin->reports[i]);
-    all &= put_unacknowledged(&old, channel);
-    all &= put_kept(channel, rejoin->finished) &&
+    all &= put_unacknowledged(&rejoin->rendezvous, is_any, channel);
+    all &= put_unacknowledged(&old, is_for_any_chief, channel);
+    all &= put_kept(channel, rejoin->save_request) &&
+           put_kept(channel, rejoin->finished) &&
            put_kept(channel, rejoin->interrupted);
     channel_close(&old);
     return all;

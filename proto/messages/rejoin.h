@@ -12,23 +12,33 @@
 #include <stdint.h>
 
 /* At most this many parts of checkpoints that are not complete; the oldest are
- * dropped, and their checkpoints with them. */
-enum { REJOIN_REPORTS = 16 };
+ * dropped, and their checkpoints with them. A trainer keeps something with
+ * requested ones too. */
+enum { REJOIN_REPORTS = 16, REJOIN_KEPT = 2 * REJOIN_REPORTS };
 
 struct rejoin {
     uint64_t term; /* of the last chief that has adopted the run; 0: none */
     Capstan__Control *plan, *view; /* as received; NULL: not yet */
     /* The last of each as sent; NULL: it was not. */
     Capstan__Control *model_spec, *visible_devices, *finished, *sums;
-    Capstan__Control *interrupted;
-    Capstan__Control *reports[REJOIN_REPORTS]; /* of planned snapshots */
+    Capstan__Control *interrupted, *save_request;
+    Capstan__Control *reports[REJOIN_KEPT]; /* of planned snapshots, and what
+                                                  a trainer keeps with them */
     uint32_t num_reports;
+    Capstan__Control *epochs[MESSAGE_EPOCHS];
+    Capstan__Epoch *epoch_list[MESSAGE_EPOCHS]; /* those of `epochs` */
+    uint32_t num_epochs;
+    struct channel rendezvous; /* all that it has set: the chief may have had
+                                  it and not passed it on */
+    bool keeps, leads, keeps_on_order; /* with staleness, by the chief */
+    uint32_t generation;
 };
 
 /* Frees what REJOIN has, not the struct. */
 void rejoin_clear(struct rejoin *rejoin);
 
-/* CONTROL was received from the chief, or is sent to it in order. */
+/* CONTROL was received from the chief, or is sent to it in order. Of what a
+ * trainer receives its plan and views are not noted. */
 void rejoin_note_received(struct rejoin *rejoin,
                           const Capstan__Control *control);
 void rejoin_note_sent(struct rejoin *rejoin, const Capstan__Control *control);

@@ -116,11 +116,11 @@ def train(steps, sleep=0.0, at=-1, do=None, loop=0, **keys):
     )
 
 
-def rewound(steps, own=False):
+def rewound(steps, own=False, **keys):
     """Gradients depend on a generator; not with OWN: a loop that follows REWOUND
     itself, whose state is kept with the first push.
     Prints rank, weights and the generator's next number."""
-    run = capstan.init(optimizer=SGD)
+    run = capstan.init(optimizer=SGD, **keys)
     w = weights(0)
     numbers = [run.declare(f"w{i}", a) for i, a in enumerate(w)]
     run.start()
@@ -182,9 +182,20 @@ def complete(checkpoint, first="push"):
     print("after the loop", flush=True)
 
 
-def led(steps):
+# Of a chief that only coordinates; while it is away the run goes on.
+LED = {
+    "chief": "coordinate",
+    "checkpoint": {"dir": "checkpoint", "every_steps": 100, "keep": 100},
+}
+
+
+def led(steps, **keys):
     """The chief only coordinates."""
-    train(steps, chief="coordinate")
+    train(steps, **{**LED, **keys})
+
+
+def led_rewound(steps, own=False):
+    rewound(steps, own, **LED)
 
 
 ROWS, DIM, BAG = 50, 3, 4
@@ -849,6 +860,44 @@ def rejoins(again=False, early=False):
             sums.append(sum)
     run.close()
     print(json.dumps([lost, sums]))
+
+
+def gathers():
+    """Calls a collective after each step until the file `done` is there, and
+    prints what it gave."""
+    run = capstan.init(timeouts={"step": 12, "peer": 3}, **LED)
+    w = np.zeros(2, np.float32)
+    run.declare("w", w)
+    run.start()
+    sum = 0
+    while sum < 100:
+        run.push(0, np.ones(2, np.float32))
+        run.step()
+        run.wait()
+        own = run.rank + 1 + (100 if os.path.exists("done") else 0)
+        try:
+            sum = run.all_reduce(np.array(float(own))).item()
+            print("sum", sum, flush=True)
+        except capstan.Error:
+            time.sleep(0.02)
+    run.close()
+
+
+def gathers_late():
+    """Calls a collective once the file `done` is there, which rank 0 tells the
+    others by the weights."""
+    run = capstan.init(optimizer=SGD, **LED)
+    w = np.zeros(2, np.float32)
+    run.declare("w", w)
+    run.start()
+    while not w.any():
+        done = run.rank == 0 and os.path.exists("done")
+        run.push(0, np.full(2, done, np.float32))
+        run.step()
+        run.wait()
+        time.sleep(0.002)
+    print(run.all_reduce(np.array(run.rank + 1.0)).item())
+    run.close()
 
 
 def differ(kind):

@@ -236,10 +236,23 @@ class Cluster:
         lines = self.path(f"{process}.out").read_text().splitlines()
         return [json.loads(line) for line in lines if line[:1] in "{["]
 
-    def wait_for(self, process: str, text: str) -> None:
-        """Waits until PROCESS has printed TEXT."""
+    def return_of(self, process: str, **arguments: Any) -> None:
+        """PROCESS is killed, and started again with ARGUMENTS."""
+        self.processes[process].kill()
+        self.processes[process].wait()
+        self.restart(process, **arguments)
+
+    def adopt(self, **arguments: Any) -> None:
+        """The chief is killed once it has written a checkpoint, and started
+        again; its run has gone on meanwhile."""
+        self.wait_for("chief0", "chief: checkpoint ", "err")
+        self.return_of("chief0", **arguments)
+        self.wait_for("chief0", "has gone on without its chief", "err")
+
+    def wait_for(self, process: str, text: str, to: str = "out") -> None:
+        """Waits until PROCESS has printed TEXT, or logged it (TO "err")."""
         end = time.monotonic() + DEADLINE
-        while text not in self.path(f"{process}.out").read_text():
+        while text not in self.path(f"{process}.{to}").read_text():
             if (
                 time.monotonic() > end
                 or self.processes[process].poll() is not None

@@ -3,7 +3,7 @@
 
 import unittest
 
-from processes import Local
+from processes import Cluster, Local
 
 
 class Rewinds(unittest.TestCase):
@@ -83,6 +83,46 @@ class Rewinds(unittest.TestCase):
 
     def test_a_drill_kills_the_chief_and_the_end_is_the_same(self):
         self.assertEqual(self.drill(2400, "1.5", "chief"), self.drill(2400))
+
+    def check_adopted(self, name, **arguments):
+        """Ranks end with the same results, whether their chief dies or not."""
+        found = []
+        for dies in False, True:
+            cluster = Cluster(
+                "numpy_ranks.py", name, 2, 2, chief=1, **arguments
+            )
+            with cluster as run:
+                if dies:
+                    run.adopt(**arguments)
+                self.assertEqual(set(run.wait().values()), {0}, run.error("chief0"))
+                found.append([run.results(f"worker{rank}") for rank in range(2)])
+        self.assertTrue(all(found[0]))
+        self.assertEqual(found[0], found[1])
+
+    def test_scripts_train_on_without_a_chief_that_coordinates(self):
+        for own in False, True:
+            with self.subTest(own=own):
+                self.check_adopted("led_rewound", steps=1000, own=own)
+        self.check_adopted("led", steps=1000, sleep=0.002)
+
+    def test_collectives_work_under_the_chief_that_has_its_place(self):
+        with Cluster("numpy_ranks.py", "gathers", 1, 3, chief=1) as run:
+            run.wait_for("worker2", "sum 6.0")
+            for adopts in True, False, True, False:
+                if adopts:
+                    run.adopt()
+                run.return_of("worker2")
+                run.wait_for("worker2", "sum 6.0")
+            run.path("done").touch()
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+
+    def test_the_first_collective_may_come_under_that_chief(self):
+        with Cluster("numpy_ranks.py", "gathers_late", 1, 3, chief=1) as run:
+            run.adopt()
+            run.path("done").touch()
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in range(3):
+                self.assertIn("6.0", run.path(f"worker{rank}.out").read_text())
 
     def test_a_script_that_does_not_go_back_ends_when_its_chief_dies(self):
         run = Local(

@@ -1440,10 +1440,12 @@ def resumable(steps, rule="server", **keys):
     print(json.dumps(state(net)))
 
 
-def rewound(epochs, rule="server", keeps=True, own=False, pause=0.0):
+def rewound(
+    epochs, rule="server", keeps=True, own=False, pause=0.0, **keys
+):
     """Prints rank, the sha256 of its weights and its generators' next numbers.
     OWN: its loop does not go back."""
-    run = capstan.init()
+    run = capstan.init(**keys)
     torch.manual_seed(run.rank)
     net = nn.Sequential(
         nn.Linear(INPUTS, 24), nn.BatchNorm1d(24), nn.Dropout(0.5),
@@ -1475,6 +1477,15 @@ def rewound(epochs, rule="server", keeps=True, own=False, pause=0.0):
     numbers = random.random(), np.random.rand(), torch.rand(()).item()
     line = json.dumps([run.rank, digest, numbers]) + "\n"
     os.write(1, line.encode())  # whole, beside the other rank's
+
+
+def led_rewound(epochs, rule="server", keeps=True, own=False, pause=0.0):
+    """Its chief only coordinates."""
+    checkpoint = {"dir": "checkpoint", "every_steps": 50, "keep": 100}
+    rewound(
+        epochs, rule, keeps, own, pause, chief="coordinate",
+        checkpoint=checkpoint,
+    )
 
 
 def joining(rule="server"):

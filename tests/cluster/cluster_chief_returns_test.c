@@ -384,6 +384,155 @@ TEST(a_chief_that_trains_is_started_again_by_hand) {
         "has been started again: this process leaves its run, keeps");
 }
 
+/* Of callers' models: workers are NAME of tests/library/caller.c. MORE is a
+ * part of the job. */
+struct callers {
+    const char *name, *more;
+    unsigned kept;        /* files that ranks keep with a checkpoint */
+    unsigned epoch_steps; /* 0: it has none */
+};
+
+static void start_caller(struct cluster_run *run,
+                         struct cluster_fixture_task *task, const char *name) {
+    char caller[PATH_MAX];
+    cluster_fixture_caller(caller);
+    task->process = cluster_run_task_program(run, "worker", task->index, caller,
+                                             WORDS(name));
+}
+
+static void start_callers(struct cluster_run *run,
+                          struct cluster_fixture *fixture, const char *dir,
+                          const struct callers *callers) {
+    cluster_run_job(run, textf("{\"model\": {\"type\": \"external\"}, "
+                               "\"data\": null, \"chief\": \"coordinate\", "
+                               "\"checkpoint\": {\"every_steps\": 100, "
+                               "\"keep\": 1000, \"dir\": \"%s\"}, %s}",
+                               dir, callers->more));
+    for (unsigned t = 0; t < fixture->count; t++) {
+        struct cluster_fixture_task *task = &fixture->tasks[t];
+        if (!strcmp(task->type, "worker"))
+            start_caller(run, task, callers->name);
+        else
+            cluster_fixture_start(fixture, t);
+    }
+}
+
+static unsigned number_in(const json_t *manifest, const char *key) {
+    return (unsigned)json_integer_value(json_object_get(manifest, key));
+}
+
+/* Has each checkpoint in b what ranks keep, and the place in the data? */
+static void expect_whole_manifests(struct cluster_run *run,
+                                   const struct callers *callers) {
+    enum { MOST = 64 };
+    uint64_t steps[MOST];
+    unsigned count = cluster_fixture_checkpoints(run, "b", steps, MOST);
+    assert_true(count > 3);
+    for (unsigned c = 0; c < count; c++) {
+        unsigned step = (unsigned)steps[c], each = callers->epoch_steps;
+        const char *path =
+            cluster_run_path(run, textf("b/step-%09u/manifest.json", step));
+        json_t *manifest = json_load_file(path, 0, NULL);
+        assert_non_null(manifest);
+        assert_int_equal(json_array_size(json_object_get(manifest, "kept")),
+                         callers->kept);
+        unsigned epochs = each ? step / each : 0;
+        assert_int_equal(number_in(manifest, "epoch"), epochs);
+        assert_int_equal(number_in(manifest, "epoch_step"),
+                         step - epochs * each);
+        json_decref(manifest);
+    }
+}
+
+/* It dies after the fifth checkpoint and is started again after the seventh, if
+ * there is one without it. With staleness none has a number of its own. */
+static void expect_callers_adopted(struct cluster_run *run,
+                                   struct cluster_fixture *fixture,
+                                   const struct callers *callers) {
+    bool planned = !strstr(callers->more, "staleness");
+    start_callers(run, fixture, "b", callers);
+    if (planned)
+        cluster_run_await_soon(fixture->tasks[0].process, "/step-000000400");
+    kill_chief_by_hand(fixture);
+    if (planned && !strstr(callers->more, "clipping"))
+        cluster_fixture_await_file(run, "b/step-00000*[7-9]00/*of-2*", LONG);
+    struct cluster_process *chief = cluster_fixture_start(fixture, 0);
+    cluster_run_await_soon(chief, "has gone on without its chief");
+    cluster_fixture_expect(fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 1);
+}
+
+#define STEPS "\"steps\": 1500, "
+#define STALE "\"steps\": 3000, \"strategy\": {\"staleness\": 2}, "
+#define MOMENTUM                                                               \
+    "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, "            \
+    "\"momentum\": 0.5}}"
+#define PLAIN "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}"
+
+/* Whether they go back with their run or not; by the ps's optimizer or their
+ * own; with tables. */
+TEST(callers_train_on_without_their_chief) {
+    static const struct callers callers[] = {
+        {"rewinds", STEPS MOMENTUM, 2, 370},
+        {"rewinds-not", STEPS MOMENTUM, 2, 370},
+        {"rewinds", STEPS "\"gradient_clipping\": 2, " MOMENTUM, 2, 370},
+        {"own", "\"steps\": 6000", 3, 0},
+        {"writes-long", STEPS PLAIN, 0, 0}};
+    for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        start_callers(run, &fixture, "a", &callers[c]);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        expect_callers_adopted(run, &fixture, &callers[c]);
+        cluster_fixture_expect_same_checkpoints(run, "a", "b");
+        expect_whole_manifests(run, &callers[c]);
+    }
+}
+
+/* Rows and kept steps are checked by the callers. */
+TEST(callers_with_staleness_train_on_without_their_chief) {
+    static const struct callers callers[] = {
+        {"rewinds-late", STALE MOMENTUM, 2, 0},
+        {"writes-long", STALE PLAIN, 0, 0}};
+    for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        expect_callers_adopted(run, &fixture, &callers[c]);
+        expect_whole_manifests(run, &callers[c]);
+    }
+}
+
+/* What it had kept for a checkpoint under way goes along with the chief that
+ * knew of it; a run in which nobody keeps anything goes on without it. */
+TEST(a_caller_may_die_while_the_chief_is_away) {
+    static const struct callers callers[] = {
+        {"rewinds", STEPS "\"timeouts\": {\"peer\": 2}, " MOMENTUM, 2, 370},
+        {"learns", "\"steps\": 40000, \"timeouts\": {\"peer\": 2}, " MOMENTUM,
+         0, 0}};
+    for (unsigned keeps = 0; keeps < 2; keeps++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        cluster_fixture_describe(&fixture, run, 1, 2, 2);
+        start_callers(run, &fixture, "b", &callers[!keeps]);
+        kill_chief_by_hand(&fixture);
+        struct cluster_fixture_task *worker =
+            &fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)];
+        cluster_run_signal(worker->process, SIGKILL);
+        cluster_run_expect_soon(worker->process, 128 + SIGKILL);
+        struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+        cluster_run_await_soon(chief, keeps ? "a trainer that is gone has kept"
+                                            : "has gone on without its chief");
+        start_caller(run, worker, callers[!keeps].name);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        if (keeps)
+            expect_times_back(chief, 1);
+        else
+            expect_adopted(chief, 1);
+    }
+}
+
 /* They have noticed its silence before it is there again. */
 TEST(members_wait_for_a_chief_that_is_long_away) {
     struct cluster_fixture fixture;

@@ -27,10 +27,10 @@ struct nodes {
     struct cluster_process *nodes[2];
 };
 
-/* COUNT nodes of PER_NODE ranks, of which the last is a ps. */
-static struct nodes launch_ranks(struct cluster_run *run, unsigned count,
-                                 const char *per_node, const char *dir,
-                                 const char *flag) {
+/* COUNT nodes of PER_NODE ranks, of which the last PS are ps. */
+static struct nodes launch_some(struct cluster_run *run, unsigned count,
+                                const char *per_node, const char *ps,
+                                const char *dir, const char *flag) {
     struct nodes all;
     uint16_t number;
     assert_int_equal(port_reserve(&number, &all.holder, NULL), 0);
@@ -40,10 +40,16 @@ static struct nodes launch_ranks(struct cluster_run *run, unsigned count,
             WORDS("launch", "--nproc_per_node", per_node, "--nnodes",
                   textf("%u", count), "--node_rank", textf("%u", i),
                   "--master_port", textf("%u", number), flag, getenv("CAPSTAN"),
-                  "run", "--json", "--num-ps", "1", "job.json", "--set",
+                  "run", "--json", "--num-ps", ps, "job.json", "--set",
                   textf("checkpoint.dir=%s", dir)),
             NULL);
     return all;
+}
+
+static struct nodes launch_ranks(struct cluster_run *run, unsigned count,
+                                 const char *per_node, const char *dir,
+                                 const char *flag) {
+    return launch_some(run, count, per_node, "1", dir, flag);
 }
 
 static pid_t pid_of_member(struct cluster_process *leader, const char *name) {
@@ -137,6 +143,21 @@ TEST(a_ps_of_launch_whose_restarts_are_used_up_ends_the_run) {
     kill_member(all.nodes[0], "ps 0");
     cluster_run_await_soon(all.nodes[0], "(--max-restarts)");
     expect_nodes(&all, 1, KILLED);
+}
+
+TEST(another_ps_takes_over_from_one_whose_restarts_are_used_up) {
+    cluster_run_job(run, JOB);
+    struct nodes whole = launch_some(run, 1, "4", "2", "a", "--max-restarts=0");
+    expect_nodes(&whole, 1, 0);
+    struct nodes killed =
+        launch_some(run, 1, "4", "2", "b", "--max-restarts=1");
+    kill_member(killed.nodes[0], "ps 1");
+    kill_member(killed.nodes[0], "ps 1");
+    cluster_run_await_soon(killed.nodes[0],
+                           "ps 1: not back and not started again");
+    expect_nodes(&killed, 1, 0);
+    expect_rewinds_of(killed.nodes[0], 2);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 TEST(without_restarts_a_run_of_launch_ends_with_its_ps) {

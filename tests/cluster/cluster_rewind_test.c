@@ -417,7 +417,8 @@ TEST(a_signal_between_two_runs_ends_all) {
 /* Nobody starts it again, or (COMES) somebody does later. */
 static void lose_worker_and_ps(struct cluster_run *run, bool comes) {
     struct cluster_fixture fixture;
-    cluster_run_job(run, "{\"epochs\": 300, \"steps_per_print\": 10, "
+    /* Seconds, as a disk may take them for the first checkpoint. */
+    cluster_run_job(run, "{\"epochs\": 900, \"steps_per_print\": 10, "
                          "\"checkpoint\": {\"every_steps\": 250}, "
                          "\"timeouts\": {\"peer\": 2}}");
     cluster_fixture_describe(&fixture, run, 1, 2, 2);

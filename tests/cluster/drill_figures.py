@@ -4,15 +4,20 @@
 figure by gnuplot.
 
 Usage: drill_figures.py CAPSTAN FOLDER STEPS SECONDS > rows
+       drill_figures.py CAPSTAN FOLDER shards > rows
 
 Runs STEPS steps without a drill, with one of ps, of the chief and of workers, a kill
 about each SECONDS, then with copies in memory without a drill and with one of ps, and
 writes FOLDER/failures.svg. Two ps, two workers, a chief that
 coordinates, a perceptron of 784, 512, 512 and 10 units, batch 256, synchronous, a
 checkpoint each 2 s.
+
+With the word shards: how soon a run goes on after a ps's death, over the size of a
+shard. Two ps, a worker, batch 8, from checkpoints and from copies in memory.
 """
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,6 +39,11 @@ JOB = {
     "checkpoint": {"every_seconds": 2, "keep": 2},
 }
 BIN = 0.5  # seconds
+SHARDS = [  # units of both hidden layers, steps, steps between copies, seconds
+    (7000, 260, 20, "12"),
+    (12000, 220, 10, "12"),
+    (22000, 80, 5, "25"),
+]
 LINE = re.compile(r"^(\S+ \S+) (\S+?): (.*)$")
 
 
@@ -44,7 +54,9 @@ def run(capstan, folder, name, steps, flags):
     job = {**JOB, "steps": steps}
     job["checkpoint"] = {**JOB["checkpoint"], "dir": str(folder / "checkpoint")}
     (folder / "job.json").write_text(json.dumps(job))
-    command = [capstan, "local", "--ps", "2", "--workers", "2", *flags, "--json"]
+    if "--workers" not in flags:
+        flags = ["--workers", "2", *flags]
+    command = [capstan, "local", "--ps", "2", *flags, "--json"]
     done = subprocess.run(
         [*command, str(folder / "job.json")], capture_output=True, text=True
     )
@@ -139,7 +151,47 @@ def draw(folder, curves):
     subprocess.run(["gnuplot"], input="\n".join(script), text=True, check=True)
 
 
-def main(capstan, folder, steps, seconds):
+def shard(capstan, folder, units, steps, every, seconds, copies):
+    """The row of a run in which ps are killed."""
+    sizes = [784, units, units, 10]
+    JOB["model"]["layers"] = sizes
+    JOB.update(train_batch_size=8, steps_per_print=1)
+    JOB["optimizer"]["params"]["lr"] = 0.001
+    when = {"every_seconds": 600} if copies else {"every_steps": every}
+    JOB["checkpoint"] = {**when, "keep": 2}
+    flags = ["--workers", "1", "--kill-every", seconds, "--kill", "ps"]
+    if copies:
+        flags += ["--set", "strategy.replicas=1"]
+        flags += ["--set", f"strategy.buddy_steps={every}"]
+    name = f"{units}-{'copies' if copies else 'checkpoints'}"
+    _, log = run(capstan, folder, name, steps, flags)
+    shutil.rmtree(Path(folder, name, "checkpoint"))
+    points, goes_on, first = points_of(log), [], []
+    for at, text in log:
+        if not text.startswith("warning: drill: kills ps"):
+            continue
+        again = (b for b, t in log if b > at and t.startswith("the run goes on"))
+        back = next(again, None)
+        step = next((p for p, _ in points if back and p > back), None)
+        if step:
+            goes_on.append(back - at)
+            first.append(step - at)
+    one = statistics.median(b - a for (a, _), (b, _) in zip(points, points[1:]))
+    megabytes = sum(a * b for a, b in zip(sizes, sizes[1:])) * 4 / 2e6
+    print(
+        f"| {megabytes:.0f} MB | {'copies' if copies else 'checkpoints'} | {one:.2f} s "
+        f"| {len(first)} | {statistics.median(goes_on):.2f} s, {max(goes_on):.2f} s "
+        f"| {statistics.median(first):.2f} s, {max(first):.2f} s |",
+        flush=True,
+    )
+
+
+def main(capstan, folder, steps, seconds=""):
+    if steps == "shards":
+        for row_of in SHARDS:
+            for copies in [False, True] if row_of[0] < 20000 else [False]:
+                shard(capstan, folder, *row_of, copies)
+        return
     cases = {"no kill": []}
     for role in "ps", "chief", "worker":
         cases[f"a {role}"] = ["--kill-every", seconds, "--kill", role]

@@ -20,13 +20,14 @@ static void fill_data(struct local_group_fixture *fixture) {
     }
     for (uint32_t i = 0; i < LOCAL_GROUP_FIXTURE_SAMPLES; i++)
         labels[i] = (float)(i * 7 % classes);
-    fixture->data = (struct idx_dataset){{.table = &idx_dataset_table,
-                                          .count = LOCAL_GROUP_FIXTURE_SAMPLES,
-                                          .features = features,
-                                          .labels = labels,
-                                          .num_classes = classes},
-                                         IDX_FILE_UBYTE,
-                                         images};
+    fixture->data =
+        (struct idx_dataset){.dataset = {.table = &idx_dataset_table,
+                                         .count = LOCAL_GROUP_FIXTURE_SAMPLES,
+                                         .features = features,
+                                         .labels = labels,
+                                         .num_classes = classes},
+                             .type = IDX_FILE_UBYTE,
+                             .images = images};
 }
 
 void local_group_fixture_open(struct local_group_fixture *fixture,

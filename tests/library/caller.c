@@ -470,9 +470,10 @@ static float own_row(uint64_t step, uint64_t i) {
     return step < i || !at ? -(float)step : 8 * (float)at - (float)(since + 1);
 }
 
-/* In each step a rank writes one of its rows, and pushes gradients to all of
- * them; what it reads is exact, whatever the staleness. */
-static int writes(struct caller *caller) {
+/* In each of STEPS a rank writes one of its rows, and pushes gradients to all
+ * of them; what it reads is exact, whatever the staleness. More steps than
+ * usual take 2 ms or more each. */
+static int writes(struct caller *caller, uint64_t steps) {
     uint64_t ids[OWN];
     float values[OWN * WRITES_DIM], gradients[OWN * WRITES_DIM];
     struct capstan_rows list = {0};
@@ -494,7 +495,8 @@ static int writes(struct caller *caller) {
         ids[i] = (uint64_t)caller->rank * 100 + i;
     for (uint32_t i = 0; i < OWN * WRITES_DIM; i++)
         gradients[i] = divides ? (float)caller->size : 1;
-    for (uint64_t s = 1; !result && s <= WRITES_STEPS; s++) {
+    for (uint64_t s = 1; !result && s <= steps; s++) {
+        usleep(steps > WRITES_STEPS ? 2000 : 0);
         float row[WRITES_DIM] = {(float)s * 8, (float)s * 8, (float)s * 8};
         list.ids = &ids[s % OWN];
         list.values = row;
@@ -971,7 +973,8 @@ static int take_course_step(struct caller *caller, struct course *course,
     return result;
 }
 
-/* Takes its steps again where the run goes back, or (STAYS) does not say so. */
+/* Takes its steps again where the run goes back, or (STAYS) does not say so.
+ * Epochs have 370 steps. */
 static int rewinds(struct caller *caller, bool stays, bool late) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct course course;
@@ -985,7 +988,10 @@ static int rewinds(struct caller *caller, bool stays, bool late) {
     if (!result)
         result = find_course(caller, &course, late);
     while (!result && outcome != CAPSTAN_ENDS) {
-        result = take_course_step(caller, &course, &outcome);
+        if (!late && course.step % 370 == 0)
+            result = capstan_epoch(caller->run, course.step / 370);
+        if (!result)
+            result = take_course_step(caller, &course, &outcome);
         if (!result && outcome == CAPSTAN_REWOUND)
             result = find_course(caller, &course, late);
         else if (!result)
@@ -1091,7 +1097,9 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "rows"))
         return rows(caller);
     if (!strcmp(name, "writes"))
-        return writes(caller);
+        return writes(caller, WRITES_STEPS);
+    if (!strcmp(name, "writes-long"))
+        return writes(caller, 1500);
     if (!strcmp(name, "own"))
         return own(caller, true, UINT64_MAX, 0);
     if (!strcmp(name, "changes"))

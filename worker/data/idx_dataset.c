@@ -2,16 +2,20 @@
 #include "worker/data/idx_dataset.h"
 
 #include "core/base/status.h"
+#include "core/base/time.h"
 #include "core/tensor/philox.h"
 #include "proto/plan/run_schedule.h"
 #include "worker/data/data_file.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 /* An epoch's order is a function of seed and epoch alone, so that a trainer
  * that resumes or joins draws the same order as the others without
@@ -201,10 +205,81 @@ static void warn_trailing(const struct idx_file *file, const char *path,
                     path, file->trailing);
 }
 
+/* Sets that were freed, oldest first. */
+static struct {
+    pthread_mutex_t mutex;
+    struct idx_dataset *sets[2];
+} kept = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void free_set(struct idx_dataset *dataset) {
+    if (!dataset)
+        return;
+    free(dataset->images);
+    free(dataset->dataset.labels);
+    free(dataset);
+}
+
+static int64_t nanoseconds(struct timespec time) {
+    return time.tv_sec * TIME_S + time.tv_nsec;
+}
+
+/* Fills STAMP, all 0 where a change of the file might not show in it: it was
+ * written to just now, and the kernel counts its time in steps. */
+static void idx_stamp_of(struct idx_stamp *stamp, const char *path) {
+    enum { STEPS_OF_TIME = 2 /* seconds, the longest of a file system's */ };
+    struct timespec now;
+    struct stat about;
+    *stamp = (struct idx_stamp){0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (!path || stat(path, &about) ||
+        nanoseconds(now) - nanoseconds(about.st_ctim) < STEPS_OF_TIME * TIME_S)
+        return;
+    *stamp = (struct idx_stamp){.device = about.st_dev,
+                                .inode = about.st_ino,
+                                .size = (uint64_t)about.st_size,
+                                .modified = nanoseconds(about.st_mtim),
+                                .changed = nanoseconds(about.st_ctim)};
+}
+
+/* The set of the files of STAMPS (NULL: not known); NULL: it is not kept, and
+ * no other is any longer. */
+static struct dataset *take_kept_set(const struct idx_stamp stamps[2]) {
+    struct idx_dataset *found = NULL;
+    pthread_mutex_lock(&kept.mutex);
+    for (int i = 0; i < 2 && !found; i++)
+        if (stamps && kept.sets[i] &&
+            !memcmp(kept.sets[i]->stamps, stamps,
+                    sizeof kept.sets[i]->stamps)) {
+            found = kept.sets[i];
+            kept.sets[i] = NULL;
+        }
+    for (int i = 0; i < 2 && !found; i++) {
+        free_set(kept.sets[i]);
+        kept.sets[i] = NULL;
+    }
+    pthread_mutex_unlock(&kept.mutex);
+    return found ? &found->dataset : NULL;
+}
+
+static void keep_dataset(struct idx_dataset *dataset) {
+    pthread_mutex_lock(&kept.mutex);
+    free_set(kept.sets[0]);
+    kept.sets[0] = kept.sets[1];
+    kept.sets[1] = dataset;
+    pthread_mutex_unlock(&kept.mutex);
+}
+
 enum status idx_dataset_load(struct dataset **out, const char *images_path,
                              const char *labels_path, const struct log *log,
                              struct failure *why) {
     struct idx_file images = {0}, labels = {0};
+    struct idx_stamp stamps[2];
+    idx_stamp_of(&stamps[0], images_path);
+    idx_stamp_of(&stamps[1], labels_path);
+    bool known = stamps[0].size && (!labels_path || stamps[1].size);
+    *out = take_kept_set(known ? stamps : NULL);
+    if (*out)
+        return STATUS_OK;
     enum status status = idx_file_read(&images, images_path, "images", 2,
                                        IDX_FILE_MAX_DIMS, why);
     if (!status && labels_path)
@@ -217,6 +292,8 @@ enum status idx_dataset_load(struct dataset **out, const char *images_path,
         warn_trailing(&labels, labels_path, log);
         status = make_dataset(out, &images, &labels, why);
     }
+    if (!status && known)
+        memcpy(((struct idx_dataset *)*out)->stamps, stamps, sizeof stamps);
     free(images.data);
     free(labels.data);
     return status;
@@ -251,10 +328,11 @@ float idx_dataset_sample(const struct idx_dataset *dataset, uint32_t index,
 
 static void idx_dataset_free(struct dataset **out) {
     struct idx_dataset *dataset = (struct idx_dataset *)*out;
-    free(dataset->images);
-    free(dataset->dataset.labels);
-    free(dataset);
     *out = NULL;
+    if (dataset->stamps[0].size)
+        keep_dataset(dataset);
+    else
+        free_set(dataset);
 }
 
 /* A share by a sampler, or a range in order. */

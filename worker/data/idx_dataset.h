@@ -13,11 +13,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What tells a file from others, and from itself before it was written to. */
+struct idx_stamp {
+    uint64_t device, inode, size;
+    int64_t modified, changed; /* nanoseconds of the real time */
+};
+
 /* Images stay as in the file, [count, features] of TYPE, row-major. */
 struct idx_dataset {
     struct dataset dataset;
     enum idx_file_type type;
     uint8_t *images;
+    struct idx_stamp stamps[2]; /* of both files; all 0: not known */
 };
 
 extern const struct dataset_table idx_dataset_table;
@@ -27,7 +34,11 @@ extern const struct dataset_table idx_dataset_table;
  * after a gzip stream, which gzip ignores too. STATUS_CONFIG for an unreadable,
  * truncated, overlong, damaged or inconsistent file; WHY names the file, the
  * byte of the uncompressed content, found and expected. The caller owns *OUT.
- */
+ *
+ * The last two sets that were freed stay in memory, and are had again without
+ * reading if the next ones that are loaded are of the same files, unchanged: a
+ * run that goes back, or one of a series, has its data at once. Others free
+ * both. */
 enum status idx_dataset_load(struct dataset **out, const char *images_path,
                              const char *labels_path, const struct log *log,
                              struct failure *why) MUST_CHECK;

@@ -720,7 +720,7 @@ static void link_configure(void *socket, const struct link_settings *settings) {
     link_set_int(socket, ZMQ_HANDSHAKE_IVL, 2000);
     set_keepalive(socket);
     link_set_int(socket, ZMQ_CONNECT_TIMEOUT, 2000);
-    link_set_int(socket, ZMQ_RECONNECT_IVL, 100);
+    link_set_int(socket, ZMQ_RECONNECT_IVL, 20);
     link_set_int(socket, ZMQ_RECONNECT_IVL_MAX, 200);
     link_set_int(socket, ZMQ_IMMEDIATE, 1);
     link_set_int(socket, ZMQ_IPV6, 1);
@@ -790,6 +790,7 @@ enum status link_open(struct link **out, void *zmq, enum link_kind kind,
     link->party = settings->party;
     pthread_mutex_init(&link->mutex, NULL);
     link->max_frame = settings->max_frame;
+    link->follows = settings->follows;
     link->lost = link->heard = time_now();
     snprintf(link->source, sizeof link->source, "%s",
              settings->address ? settings->address : "");

@@ -22,6 +22,9 @@ enum link_kind { LINK_SERVER, LINK_CLIENT };
 struct link_settings {
     int64_t max_frame;   /* bytes; the sender of a longer one is disconnected */
     int flush_ms;        /* how long close waits for queued frames to leave */
+    bool follows;        /* peers may still look here for a run before this one:
+                            those that leave at once are told of if others come
+                            a second later */
     const char *address; /* numeric, local: to listen on and to connect from;
                             NULL: any */
     const struct link_keys *keys; /* of a run with a secret, borrowed: TCP is

@@ -135,6 +135,8 @@ struct link {
     /* Connections that ended without a message: since the last check, whose
      * messages may still be unread, and before it. */
     unsigned ended_now, ended_before;
+    bool follows;          /* link_settings */
+    int64_t left_at;       /* when one first left at once; 0: none has */
     unsigned refused;      /* whose end is still to come from the monitor */
     uint64_t credit;       /* bytes that an admitted peer may be ahead */
     uint64_t ended_unread; /* bytes that ended connections may have left unread

@@ -56,6 +56,9 @@ enum { MOST_IN_HANDSHAKE = 64, ZMTP_GREETING = 64 };
 /* So long what ended connections may have left unread keeps others out. */
 static const int64_t ENDED_LIMIT = TIME_S;
 static const int64_t LOG_INTERVAL = 10 * TIME_S, HEARD_LIMIT = 2 * TIME_S;
+/* Of a link that follows another, connections that last shorter than BRIEF are
+ * told of from so long after the first on. */
+static const int64_t BRIEF = TIME_S;
 enum { CHECKS_PER_LIMIT = 8, FIRST_CONNECTIONS = 64 };
 /* Half of the descriptors that limits.h reserves for the process itself. */
 enum { FREE_DESCRIPTORS = LIMITS_OWN_DESCRIPTORS / 2 };
@@ -202,6 +205,17 @@ static bool ended_silently(struct link *link,
     return silent && !refused;
 }
 
+/* Is the end of CONNECTION told of, which sent no message? */
+static bool is_reported(struct link *link,
+                        const struct link_connection *connection, int64_t now) {
+    bool stayed = connection->since && now - connection->since >= BRIEF;
+    if (stayed || !link->follows)
+        return true;
+    if (!link->left_at)
+        link->left_at = now;
+    return now - link->left_at >= BRIEF;
+}
+
 /* Handles the monitor's EVENT for DESCRIPTOR, or for a cause. */
 static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     if (event & (ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
@@ -217,9 +231,10 @@ static void take_event(struct link *link, uint16_t event, uint32_t descriptor) {
     struct link_connection *connection = connection_of(link, descriptor);
     if (!connection)
         return;
-    link->ended_now +=
-        event == ZMQ_EVENT_DISCONNECTED && ended_silently(link, connection);
     int64_t now = time_now();
+    link->ended_now += event == ZMQ_EVENT_DISCONNECTED &&
+                       ended_silently(link, connection) &&
+                       is_reported(link, connection, now);
     if (event == ZMQ_EVENT_DISCONNECTED)
         note_closed(link, connection, now);
     /* With keys none has left messages but one that has the secret. */

@@ -62,6 +62,37 @@ static void send_evaluated_step(uint64_t step) {
     send_control(&control);
 }
 
+/* With the steps of a trainer's kept state; 0: it begins to keep something. */
+static void send_kept(uint64_t step, bool copy) {
+    Capstan__Kept kept = CAPSTAN__KEPT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    kept.step = step;
+    kept.lead = step > 0;
+    kept.copy = copy;
+    control.body_case = CAPSTAN__CONTROL__BODY_KEPT;
+    control.kept = &kept;
+    send_control(&control);
+}
+
+static void send_epoch(uint64_t number) {
+    Capstan__Epoch epoch = CAPSTAN__EPOCH__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    epoch.number = number;
+    epoch.step = 10 * number;
+    control.body_case = CAPSTAN__CONTROL__BODY_EPOCH;
+    control.epoch = &epoch;
+    send_control(&control);
+}
+
+static Capstan__Control of_rendezvous(Capstan__Rendezvous *message, char *key) {
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    capstan__rendezvous__init(message);
+    message->key = key;
+    control.body_case = CAPSTAN__CONTROL__BODY_RENDEZVOUS;
+    control.rendezvous = message;
+    return control;
+}
+
 static void receive_retain(uint64_t step) {
     Capstan__Retain retain = CAPSTAN__RETAIN__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
@@ -165,4 +196,108 @@ TEST(the_next_chief_is_sent_the_devices_that_it_sees) {
     rejoin_fill(&rejoin, &heartbeat, &message);
     assert_non_null(message.visible_devices);
     assert_string_equal(message.visible_devices->devices[0], "a");
+}
+
+static void expect_kept(uint64_t seq, uint64_t step) {
+    Capstan__Control *control = take_next(seq);
+    assert_int_equal(control->body_case, CAPSTAN__CONTROL__BODY_KEPT);
+    assert_int_equal(control->kept->step, step);
+    message_free_control(&control);
+}
+
+static void expect_keeps(bool keeps, bool leads) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Rejoin message;
+    rejoin_fill(&rejoin, &heartbeat, &message);
+    assert_int_equal(message.keeps, keeps);
+    assert_int_equal(message.leads, leads);
+}
+
+/* The next chief awaits it at each checkpoint, from the first on. */
+TEST(what_a_trainer_keeps_is_sent_again_until_its_checkpoint_is_complete) {
+    expect_keeps(false, false);
+    send_kept(0, false);
+    expect_keeps(true, false);
+    for (uint64_t step = 10; step <= 40; step += 10)
+        send_kept(step, false);
+    send_kept(45, true);
+    expect_keeps(true, true);
+    channel_acknowledge(&member_channel, 4);
+    receive_retain(10);
+    begin_again(20);
+    expect_kept(1, 30);
+    expect_kept(2, 40);
+    assert_null(channel_next(&member_channel, 0, 1));
+}
+
+TEST(that_it_begins_to_keep_something_is_sent_until_it_is_acknowledged) {
+    send_kept(0, false);
+    begin_again(0);
+    expect_kept(1, 0);
+}
+
+/* The next chief orders it anew. */
+TEST(what_a_trainer_keeps_as_the_chief_orders_is_not_sent_again) {
+    Capstan__Snapshot order = CAPSTAN__SNAPSHOT__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    control.body_case = CAPSTAN__CONTROL__BODY_SNAPSHOT;
+    control.snapshot = &order;
+    rejoin_note_received(&rejoin, &control);
+    send_kept(10, false);
+    expect_keeps(true, false);
+    begin_again(0);
+    assert_null(channel_next(&member_channel, 0, 1));
+}
+
+TEST(the_next_chief_gets_the_last_epochs) {
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Rejoin message;
+    for (uint64_t number = 0; number < MESSAGE_EPOCHS + 3; number++)
+        send_epoch(number);
+    rejoin_fill(&rejoin, &heartbeat, &message);
+    assert_int_equal(message.n_epochs, MESSAGE_EPOCHS);
+    for (uint64_t i = 0; i < MESSAGE_EPOCHS; i++) {
+        assert_int_equal(message.epochs[i]->number, i + 3);
+        assert_int_equal(message.epochs[i]->step, 10 * (i + 3));
+    }
+}
+
+/* The chief may have had a value, and not passed it on. */
+TEST(all_values_of_the_rendezvous_are_sent_again_and_the_generation_too) {
+    char set[] = "trainers/3/here/1", generation[] = "trainers/generation/3",
+         older[] = "trainers/generation/2";
+    Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
+    Capstan__Rejoin message;
+    Capstan__Rendezvous rendezvous;
+    Capstan__Control control = of_rendezvous(&rendezvous, set);
+    send_control(&control);
+    channel_acknowledge(&member_channel, 1);
+    control = of_rendezvous(&rendezvous, generation);
+    rejoin_note_received(&rejoin, &control);
+    control = of_rendezvous(&rendezvous, older);
+    rejoin_note_received(&rejoin, &control);
+    rejoin_fill(&rejoin, &heartbeat, &message);
+    assert_int_equal(message.generation, 3);
+    for (int chiefs = 0; chiefs < 2; chiefs++) {
+        begin_again(0);
+        Capstan__Control *next = take_next(1);
+        assert_string_equal(next->rendezvous->key, set);
+        message_free_control(&next);
+        assert_null(channel_next(&member_channel, 0, 1));
+    }
+}
+
+/* The next chief knows whether there has been one since. */
+TEST(that_a_checkpoint_is_requested_is_sent_again) {
+    Capstan__SaveRequest request = CAPSTAN__SAVE_REQUEST__INIT;
+    Capstan__Control control = CAPSTAN__CONTROL__INIT;
+    request.step = 7;
+    control.body_case = CAPSTAN__CONTROL__BODY_SAVE_REQUEST;
+    control.save_request = &request;
+    send_control(&control);
+    channel_acknowledge(&member_channel, 1);
+    begin_again(0);
+    Capstan__Control *next = take_next(1);
+    assert_int_equal(next->save_request->step, 7);
+    message_free_control(&next);
 }

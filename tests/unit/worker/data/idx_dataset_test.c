@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#define DATA "/usr/share/datasets/fashion-mnist/"
+
 /* Three images of 2 x 2, and their labels. */
 static const uint8_t images[28] = {0, 0, 8, 3, 0,   0,  0,  3,  0, 0,
                                    0, 2, 0, 0, 0,   2,  0,  1,  2, 255,
@@ -232,6 +234,51 @@ TEST(a_corrupt_file_of_labels_is_refused) {
     assert_error(load(fixture), FAILURE_DATA_DAMAGED);
     assert_contains(failure.text, fixture->labels);
     assert_contains(failure.text, "ends after byte 10");
+}
+
+/* Bytes that this process has read. */
+static unsigned long long bytes_read(void) {
+    unsigned long long bytes = 0;
+    FILE *file = fopen("/proc/self/io", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "rchar: %llu", &bytes), 1);
+    fclose(file);
+    return bytes;
+}
+
+/* As where a run goes back. */
+TEST(files_that_have_not_changed_are_read_once) {
+    static const char of_images[] = DATA "t10k-images-idx3-ubyte.gz",
+                      of_labels[] = DATA "t10k-labels-idx1-ubyte.gz";
+    unsigned long long first = bytes_read(), second;
+    assert_ok(idx_dataset_load(&fixture->dataset, of_images, of_labels, NULL,
+                               &failure));
+    float label = fixture->dataset->labels[9999];
+    dataset_free(&fixture->dataset);
+    second = bytes_read();
+    assert_true(second - first > 1 << 20);
+    assert_ok(idx_dataset_load(&fixture->dataset, of_images, of_labels, NULL,
+                               &failure));
+    assert_true(bytes_read() - second < 1 << 20);
+    assert_int_equal(fixture->dataset->count, 10000);
+    assert_true(fixture->dataset->labels[9999] == label);
+    dataset_free(&fixture->dataset);
+    assert_ok(
+        idx_dataset_load(&fixture->dataset, of_images, NULL, NULL, &failure));
+    assert_true(fixture->dataset->labels[9999] == 0);
+}
+
+TEST(a_file_that_is_written_anew_is_read_again) {
+    uint8_t others[sizeof labels];
+    memcpy(others, labels, sizeof others);
+    file_bytes_write(fixture->images, images, sizeof images);
+    for (int i = 0; i < 20; i++) {
+        file_bytes_write(fixture->labels, others, sizeof others);
+        assert_ok(load(fixture));
+        assert_true(fixture->dataset->labels[1] == (float)others[9]);
+        dataset_free(&fixture->dataset);
+        others[9] ^= 1;
+    }
 }
 
 TEST(a_check_reports_a_missing_file) {

@@ -30,13 +30,14 @@ static void fill_test(struct fixture *fixture) {
     }
     for (int i = 0; i < SAMPLES; i++)
         fixture->labels[i] = (float)(i % CLASSES);
-    fixture->test = (struct idx_dataset){{.table = &idx_dataset_table,
-                                          .count = SAMPLES,
-                                          .features = FEATURES,
-                                          .labels = fixture->labels,
-                                          .num_classes = CLASSES},
-                                         IDX_FILE_UBYTE,
-                                         fixture->images};
+    fixture->test =
+        (struct idx_dataset){.dataset = {.table = &idx_dataset_table,
+                                         .count = SAMPLES,
+                                         .features = FEATURES,
+                                         .labels = fixture->labels,
+                                         .num_classes = CLASSES},
+                             .type = IDX_FILE_UBYTE,
+                             .images = fixture->images};
 }
 
 static enum status open_engine(struct fixture *fixture, enum job_device kind,

@@ -98,6 +98,26 @@ TEST(a_message_of_the_oldest_protocol_is_refused) {
     await_close(peer_socket);
 }
 
+/* As where those go back that knew who had this port before. */
+TEST(peers_that_leave_a_following_run_at_once_are_reported_if_others_come) {
+    static const struct link_settings settings = {
+        .max_frame = LINK_FIXTURE_MAX_FRAME, .follows = true};
+    char text[128];
+    struct link *link;
+    assert_ok(link_open(&link, fixture->zmq, LINK_SERVER, &settings, &failure));
+    assert_ok(link_bind(link, 0, &failure));
+    int64_t end = time_now() + TIME_S / 2;
+    while (time_now() < end) {
+        close(link_fixture_connect_plain(link_port(link)));
+        assert_false(link_bad_peer(link, text, sizeof text));
+        poll(NULL, 0, 10);
+    }
+    poll(NULL, 0, 700);
+    close(link_fixture_connect_plain(link_port(link)));
+    link_fixture_await_bad_peer(link, text, sizeof text);
+    link_close(&link);
+}
+
 TEST(a_silent_connection_is_logged_and_dropped) {
     char text[128];
     int peer_socket = link_fixture_connect_plain(fixture->port);
