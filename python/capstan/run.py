@@ -134,6 +134,7 @@ class Run:
         self._keeps = False  # keep() was called,
         self._follows = False  # of a script that follows REWOUND itself
         self._loops: set[str] = set()  # those under way: steps, epochs, shard
+        self._complete_epochs = 0  # of loops of this process
         self._located = False  # the script knows where a resumed run is
         self._pushed: dict[int, Any] = {}  # number: gradient, until the wait
 
@@ -488,6 +489,7 @@ class Run:
     def _restore(self) -> None:
         """After a return what is kept is as at the checkpoint."""
         self._rewound = False
+        self._complete_epochs = 0
         self._kept_at = self._asked_at = -1
         if self._shared is not None:
             self._shared.load_state_dict(self._needed(self._read_shared()[0]))
@@ -674,7 +676,7 @@ class Run:
     def epochs(self, count: int) -> Iterator[int]:
         """Epochs from the run's present one to COUNT - 1, while it goes on."""
         position = self.position
-        epoch = position.epoch
+        epoch = max(position.epoch, self._complete_epochs)
         while epoch < count and not self.ended:
             within = epoch == position.epoch and position.epoch_step > 0
             if not within:
@@ -682,6 +684,7 @@ class Run:
             with self._within("epochs"):
                 yield epoch
             epoch += 1
+            self._complete_epochs = epoch
             if self._rewound:
                 self._restore()
                 position = self.position
@@ -740,11 +743,12 @@ class Run:
 
     @contextlib.contextmanager
     def _within(self, loop: str) -> Iterator[None]:
+        before = set(self._loops)
         self._loops.add(loop)
         try:
             yield
         finally:
-            self._loops.discard(loop)
+            self._loops &= before
 
     def keep(self, *objects: Any, rewinds: bool = False) -> None:
         """Saves OBJECTS and Python's and NumPy's generators with checkpoints.

@@ -111,19 +111,22 @@ class Run(PlainRun):
     joins = False  # the loop is in join()
     skips = False  # a step with a gradient that is not finite is left out
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
-    _batch = 0  # of the epoch, that shard() has given last; of steps() the turn
+    _batch = 0  # of the epoch, that comes next; of steps() the turn
+    _shard: Shard | None = None  # whose loop takes the steps
     _kept_batch: int | None = None  # where a resumed run goes on
+    _begun: Position | None = None  # where it was started, or went back to
+    _begun_at = 0  # the count of steps then
     _back: list[torch.Tensor] = []  # what it had when it went back
     _watch: Any = None  # of modules that average gradients themselves
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside add to .grad and send nothing."""
-        self.syncs = False
+        before, self.syncs = self.syncs, False
         try:
             yield
         finally:
-            self.syncs = True
+            self.syncs = before
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
@@ -211,12 +214,6 @@ class Run(PlainRun):
             tensors = self.exchange.tensors()
             self._back = [t.clone() for t in tensors]
 
-    def _restore(self) -> None:
-        if self.exchange and not self.exchange.in_place:
-            self.exchange.set_tensors(self._back)  # the turn has gone on
-        self._back = []
-        super()._restore()
-
     def _own_state(self) -> dict[str, Any]:
         found = super()._own_state()
         found.update(torch=torch.get_rng_state(), batch=self._batch)
@@ -230,13 +227,17 @@ class Run(PlainRun):
     def _set_own_state(self, states: dict[str, Any]) -> None:
         super()._set_own_state(states)
         torch.set_rng_state(states["torch"])
-        self._kept_batch = states["batch"]
+        self._kept_batch = self._batch = states["batch"]
         if self.optimizer:
             groups = self.optimizer.param_groups
             for group, saved in zip(groups, states["groups"]):
                 group.update({**saved, "params": group["params"]})
         if isinstance(self.optimizer, Several):
             self.optimizer.resume(states)
+
+    def begin_epoch(self, number: int) -> None:
+        super().begin_epoch(number)
+        self._batch = 0
 
     def _begin_turn(self, number: int) -> None:
         self._batch = number
@@ -251,15 +252,32 @@ class Run(PlainRun):
         step = self.position.step
         return step // self.num_optimizers if kept is None else kept
 
+    def start(self) -> None:
+        super().start()
+        self._begin_here()
+
+    def _restore(self) -> None:
+        if self.exchange and not self.exchange.in_place:
+            self.exchange.set_tensors(self._back)  # the turn has gone on
+        self._back = []
+        super()._restore()
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        self._begun, self._begun_at = self._position(), self._count
+
     def _first_batch(self, epoch: int) -> int:
-        """The batch at which EPOCH begins: not 0 if the run was resumed."""
-        kept, self._kept_batch = self._kept_batch, None
-        position = self.position
-        if epoch != position.epoch:
+        """The batch at which EPOCH begins: not 0 where the run goes on within
+        it, up to its first step."""
+        begun = self._begun
+        if begun is None or epoch != begun.epoch:
             return 0
+        if self._count != self._begun_at:
+            return 0
+        kept = self._kept_batch
         if self.is_stale and self._joined:
             kept = None  # other ranks are further
-        batch = position.epoch_step // self.num_optimizers
+        batch = begun.epoch_step // self.num_optimizers
         return batch if kept is None else kept
 
     def shard(
@@ -464,6 +482,11 @@ def DistributedOptimizer(
         )
     if lazy and isinstance(model, torch._dynamo.OptimizedModule):
         raise wrong("lazy=True does not work with torch.compile")
+    if (lazy or (run.is_stale and rule == "worker")) and any(
+        isinstance(module, torch.jit.ScriptModule) for module in model.modules()
+    ):
+        what = "lazy=True" if lazy else "rule 'worker' with staleness"
+        raise wrong(f"{what} does not work with torch.jit, which takes no hooks")
     if lazy and rule == "worker":
         raise wrong("lazy=True does not work with rule worker")
     run.skips = run._skips()

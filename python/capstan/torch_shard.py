@@ -226,6 +226,17 @@ class _Part(IterableDataset[Any]):
             yield [*group, *first * self._size][self._rank]
 
 
+def _check_kind(kind: type[DataLoader[Any]]) -> None:
+    for name in "__iter__", "_get_iterator":
+        if getattr(kind, name) is not getattr(DataLoader, name):
+            raise wrong(
+                f"run.shard takes no {kind.__name__}, whose own {name} it would "
+                "leave out: give it the torch.utils.data.DataLoader (as it was "
+                "before accelerate's prepare()), and do with its batches what "
+                f"{kind.__name__} does"
+            )
+
+
 _STREAMS = ("part", "whole")
 
 
@@ -239,6 +250,7 @@ class Shard:
         epoch: int,
         stream: str | None = None,
     ) -> None:
+        _check_kind(type(loader))
         self._run = run
         self._drawn: _Generators | None = None  # of a stream
         of_stream = isinstance(loader.dataset, IterableDataset)
@@ -251,7 +263,9 @@ class Shard:
             own = self._open_stream(loader, epoch, stream)
         else:
             own = {"dataset": loader.dataset, **_items(run, loader, epoch)}
-        self._first = run._first_batch(epoch)
+        self._epoch, self._trained = epoch, False
+        evaluates = not torch.is_grad_enabled()
+        self._first = 0 if evaluates else run._first_batch(epoch)
         if not of_stream:
             key = "sampler" if "sampler" in own else "batch_sampler"
             own[key] = own[key][self._first * (own.get("batch_size") or 1) :]
@@ -265,6 +279,8 @@ class Shard:
         )
         same = {name: getattr(loader, name) for name in _SAME}
         self._loader = DataLoader(**same, **own)
+        if self._first and (self._drawn or len(self._loader)):
+            run._located = True
 
     def _open_stream(
         self, loader: DataLoader[Any], epoch: int, stream: str | None
@@ -300,7 +316,7 @@ class Shard:
     def __len__(self) -> int:
         if self._drawn:
             raise TypeError("a stream has no length")
-        return len(self._loader)
+        return self._first + len(self._loader)
 
     def _apart(self) -> contextlib.AbstractContextManager[None]:
         """Where torch would share a seed among ranks, which the run has done.
@@ -334,12 +350,35 @@ class Shard:
             number += 1
 
     def __iter__(self) -> Iterator[Any]:
-        for number, batch in enumerate(self._batches(), self._first):
-            if self._run.ended:
-                self._run._end_loop()
-            if self._run.ended or self._run._rewound:
-                return
-            self._run._begin_turn(number)
-            with self._run._within("shard"):
-                yield batch
+        """Where gradients are off a loop evaluates, and has no turns."""
+        run, trains = self._run, torch.is_grad_enabled()
+        if trains and self._trained:
+            raise wrong(
+                f"this is run.shard(loader, {self._epoch}), whose batches were "
+                "trained with: call run.shard(loader, epoch) in each epoch"
+            )
+        try:
+            for number, batch in enumerate(self._batches(), self._first):
+                if trains and run.ended:
+                    run._end_loop()
+                if trains and (run.ended or run._rewound):
+                    return
+                if trains and run._shard in (None, self):
+                    run._begin_turn(run._batch)
+                steps = run._count
+                with run._within("shard"):
+                    yield batch
+                if run._count != steps:
+                    self._take_step(number)
+        finally:
+            if run._shard is self:
+                run._shard = None
+
+    def _take_step(self, number: int) -> None:
+        """The run has taken one with batch NUMBER, and maybe with others of
+        another shard, which counts them."""
+        self._trained = True
+        if self._run._shard is None:
+            self._run._shard = self
+        if self._run._shard is self:
             self._run._batch = number + 1
