@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from .errors import Failed
-from .run import EMPTY, Run
+from .run import EMPTY, Contribution, Run
 
 
 _PART = 1024  # weights that are compared in a step
@@ -82,9 +82,9 @@ class Agreed:
         """MEAN is that of the last step, before the step's wait too."""
         self._run.wait(self._number)
 
-    def skip(self) -> None:
-        """Brings nothing to a step in which no weights change."""
-        self._run.push(self._number, contribution=EMPTY)
+    def skip(self, contribution: Contribution = EMPTY) -> None:
+        """Brings nothing to a step in which nothing is compared."""
+        self._run.push(self._number, contribution=contribution)
 
     def has_batches(self) -> bool:
         """After the step's wait: had a rank one?"""

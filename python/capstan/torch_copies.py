@@ -27,6 +27,7 @@ def empty_on_host(
     return torch.empty(
         tensor.shape,
         dtype=dtype or tensor.dtype,
+        device="cpu",  # scripts set others as the default
         pin_memory=not tensor.is_cpu,
     )
 
@@ -126,7 +127,7 @@ def of_bytes(
     data: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Tensor:
     """A tensor in host memory of the bytes DATA."""
-    found = torch.empty(shape, dtype=dtype)
+    found = torch.empty(shape, dtype=dtype, device="cpu")
     if found.numel():
         whole = found.reshape(-1).view(torch.uint8)
         whole.copy_(torch.from_numpy(data.reshape(-1)))

@@ -143,7 +143,7 @@ def check_apart(trained: _Named, others: _Named, way: str) -> None:
 def _check_places(tensors: _Named, trained: set[str], way: str) -> None:
     """TENSORS of one storage, first those that are TRAINED."""
     size = tensors[0][1].untyped_storage().nbytes()
-    owners = torch.zeros(size // 4, dtype=torch.int32)
+    owners = torch.zeros(size // 4, dtype=torch.int32, device="cpu")
     for number, (name, tensor) in enumerate(tensors, 1):
         shape, strides = tensor.shape, tensor.stride()
         places = owners.as_strided(shape, strides, tensor.storage_offset())
@@ -430,6 +430,9 @@ class Buffer:
         # Where the run writes.
         self.values = host_copy(tensor, _CARRIED[tensor.dtype])
         self.sent: Tensor | None = None  # what the run reads, until the wait
+        # What it began with, while that is what this rank has: a mean of the
+        # same values is another by its rounding, or infinite.
+        self._constant: Tensor | None = None
 
     def _state(self) -> tuple[int, int]:
         """It changes with what is written, but for writes by .data."""
@@ -439,7 +442,9 @@ class Buffer:
         """Takes the tensor that a module has assigned in place of the last.
         Returns why it is this rank's own from now on, if that is not as it
         was before."""
-        found = self._place[0].get(self._place[1]) if self._place else None
+        if not self._place or self._place[1] not in self._place[0]:
+            return ""  # the dictionary of torch.jit has no get()
+        found = self._place[0][self._place[1]]
         if found is None or found is self.tensor or self.is_local:
             return ""
         old = self.tensor
@@ -474,6 +479,19 @@ class Buffer:
         if self.sent is None:
             self.sent = empty_on_host(self.tensor, self.values.dtype)
         self.sent.copy_(self.tensor.detach(), non_blocking=True)
+
+    def begin(self) -> None:
+        """The run's first values are there."""
+        if self.kind == "averaged":
+            self._constant = self.values.clone()
+
+    def is_constant(self) -> bool:
+        """Is what was sent to be what it began with?"""
+        if self._constant is None or self.sent is None:
+            return False
+        if not torch.equal(self._constant, self.sent):
+            self._constant = None
+        return self._constant is not None
 
     def has_news(self, rank: int) -> bool:
         """Does RANK bring bytes in a step with a batch?"""
@@ -600,6 +618,8 @@ def _on_host(parts: list[Tensor | bytes]) -> list[bytes]:
 def _is_carried(tensor: Tensor, is_saved: bool) -> bool:
     """Does the run take TENSOR, that is not trained? Of other types than its
     own it takes saved buffers: what is frozen is as large as the model."""
+    if not tensor.numel():
+        return False
     if tensor.dtype in (torch.float32, torch.int64):
         return True
     is_frozen = isinstance(tensor, nn.Parameter)
@@ -641,6 +661,8 @@ class Exchange:
         self._saved_at = -1  # and the count of steps
         self._waiting: list[Trained] = []  # of these, to be sent together
         self._waiting_bytes = 0
+        # Gradients that are read until the wait: version, and what was sent.
+        self._lent: dict[Trained, tuple[Tensor, int, Any]] = {}
         self._random = random.Random(0)  # the script has one of its own
         # Those of which a part is compared in a step, by turns; and now.
         self._due: list[set[Trained]] = []
@@ -778,6 +800,8 @@ class Exchange:
         self.run._others = alone.Others(self.run, trained)
         self._take_weights(self.trained)
         self._take_buffers(self.buffers)
+        for b in self.buffers:
+            b.begin()
 
     def take_again(self) -> None:
         """The run has gone back: its weights are in the model."""
@@ -1087,10 +1111,11 @@ class Exchange:
         self._push_buffers(False)
 
     def push_void(self) -> None:
-        """Pushes a step whose gradients overflowed."""
+        """Pushes a step whose gradients overflowed, of which nothing counts:
+        all tensors say so."""
         self._copier.send(wait=True)  # of rows
         self._push_without(VOID, VOID)
-        self._push_buffers(False)
+        self._push_buffers(False, VOID)
 
     def _push_without(
         self, contribution: Contribution, of_frozen: Contribution
@@ -1124,7 +1149,10 @@ class Exchange:
                     file=sys.stderr,
                 )
 
-    def _push_buffers(self, has_batch: bool) -> None:
+    def _push_buffers(
+        self, has_batch: bool, without: Contribution = EMPTY
+    ) -> None:
+        """WITHOUT: what the others push."""
         rank = self.run.rank
         self._find_buffers()
         shared = [b for b in self.buffers if not b.is_local]
@@ -1137,12 +1165,36 @@ class Exchange:
         if sending:
             self._copies.end()
         self._copies.wait()
+        sending = {b for b in sending if not b.is_constant()}
         for b in self.buffers:
             if b in sending and b.sent is not None:
                 address, size = b.sent.data_ptr(), b.sent.nbytes
                 self.run._push(b.number, address, size, FULL, b.sent)
             else:
-                self.run.push(b.number, contribution=EMPTY)
+                self.run.push(b.number, contribution=without)
+
+    def lend(self) -> None:
+        """All is pushed. The script goes on, and the run reads gradients, of
+        some a copy."""
+        self._lent = {
+            t: (t.gradient, t.version, t.sent)
+            for t in self.trained
+            if t.gradient is not None
+            and t.gradient.is_cpu
+            and t.gradient.is_contiguous()
+        }
+
+    def _take_back(self, t: Trained) -> None:
+        """The wait for T is over."""
+        gradient, version, sent = self._lent.pop(t)
+        if gradient._version != version or (
+            sent is not None and t.given and sent != t.given.part(gradient)
+        ):
+            raise wrong(
+                f'the gradient of "{t.name}" was changed after step(), and with '
+                "lazy=True it is sent until its module is used again: set it to "
+                "None, or call optimizer.zero_grad()"
+            )
 
     def end_step(self) -> None:
         """All is pushed."""
@@ -1170,6 +1222,9 @@ class Exchange:
         else:
             for t in waiting:
                 self.run.wait(t.number)
+        for t in waiting if self._lent else ():
+            if t in self._lent:
+                self._take_back(t)
         if self._turn is not self.trained:
             arrived = set(waiting)
             waiting = [t for t in self._turn if t in arrived]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
-from .run import EMPTY
+from .run import EMPTY, VOID
 from .torch_copies import like
 from .torch_exchange import Exchange, Trained, sums_of, wrong
 from .torch_passes import Passes
@@ -240,10 +240,10 @@ def mixed(rule: type[Rule], optimizer: torch.optim.Optimizer) -> Any:
 
 
 def _without_tensors(value: Any) -> Any:
-    """A group's VALUE as it is now: a scheduler changes tensors in place."""
+    """A group's VALUE as it is now: scripts change tensors and lists in place."""
     if isinstance(value, Tensor):
         return value.item()
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return tuple([_without_tensors(v) for v in value])
     return value
 
@@ -306,7 +306,8 @@ class Server(Rule):
     _sent: list[dict[str, float]] = []  # what the run knows of the groups,
     _set: list[tuple[Any, ...]] = []  # and the values that it was made of
     _name: str  # of the ps's rule
-    _told: dict[Any, Any] = {}  # with staleness the last state_dict()'s state
+    # With staleness the last state_dict()'s state, and the count of steps then.
+    _told: tuple[dict[Any, Any], int] = {}, -1
 
     def _start(self) -> None:
         self._name = _server_rule(self._kind, self.param_groups[0])
@@ -380,6 +381,8 @@ class Server(Rule):
         if not sent and self._overflows():
             return loss
         self._push_rest()
+        if self._lazy:
+            self._exchange.lend()
         self._exchange.end_step()
         if self._lazy and not self._run.ended:
             self._exchange.wait_buffers()
@@ -435,7 +438,7 @@ class Server(Rule):
         """As the optimiser's own, with the state that the ps have now."""
         told = self._with_state(super().state_dict)
         if self._run.is_stale:
-            self._told = copy.deepcopy(told["state"])
+            self._told = copy.deepcopy(told["state"]), self._run._count
         return told
 
     def __getstate__(self) -> dict[str, Any]:
@@ -479,7 +482,8 @@ class Server(Rule):
 
     def _fetch_state_of(self, t: Trained, keys: list[str]) -> None:
         """Only Adagrad has a state before the parameter's first gradient."""
-        step = self._fetch(t, "step", torch.empty(()))
+        one = torch.empty((), dtype=torch.float32, device="cpu")
+        step = self._fetch(t, "step", one)
         if not step and self._kind is not torch.optim.Adagrad:
             return
         state = self.state.setdefault(t.parameter, {})
@@ -501,15 +505,14 @@ class Server(Rule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the parameter groups; a state but that of the ps is refused.
 
-        With staleness that is what state_dict() last returned, as other ranks'
-        pushes have changed it since.
+        With staleness that is what state_dict() has returned since this rank's
+        last step, as other ranks' pushes have changed it meanwhile.
         """
-        state, told = state_dict["state"], self._told
-        if any(state.values()) and not (
-            _alike(state, told)
-            if self._run.is_stale
-            else _alike(state, self.state_dict()["state"])
-        ):
+        state, (told, count) = state_dict["state"], self._told
+        has_any = any(state.values())
+        if has_any and count != self._run._count:
+            told = self.state_dict()["state"]
+        if has_any and not _alike(state, told):
             raise wrong(
                 f"{self._kind.__name__}'s state is on the ps, which continue "
                 "by init(checkpoint=...): else load it before "
@@ -589,15 +592,20 @@ def _accumulates() -> bool:
     )
 
 
+def _is_within() -> bool:
+    """Is this backward pass begun by a node of another?"""
+    frame = sys._getframe()
+    while frame and frame.f_code is not BackwardCFunction.apply.__code__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return bool(frame)
+
+
 def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
     """Calls FUNCTION at the end of the backward pass that gives NAME's gradient.
 
     The end of a pass that has begun another in a node is out of reach here.
     """
-    frame = sys._getframe()
-    while frame and frame.f_code is not BackwardCFunction.apply.__code__:
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame:
+    if _is_within():
         raise wrong(
             f'the gradient of "{name}", the first of the step, is of a '
             "backward pass within another, whose end rule worker does not "
@@ -738,11 +746,12 @@ class Adder(Own):
         skips, loss = self._run.skips and closure is None, None
         if skips and not self._exchange.check_gradients():
             self._exchange.push_void()
+            self._agreed.skip(VOID)
         else:
             loss = super().step() if closure is None else super().step(closure)
             self._unseen = [t for t in self._unseen if not self._see_state(t)]
             self._exchange.push_changes()
-        self._agreed.skip()
+            self._agreed.skip()
         self._exchange.end_step()
         self._exchange.wait()
         return loss
@@ -779,7 +788,8 @@ class Worker(Own):
     the ranks."""
 
     _averaged = False  # since the last step()
-    _queued = False  # _end_pass() is, at the end of this backward pass
+    _queued = False  # _end_pass() is, at the end of a backward pass,
+    _queued_in = -1  # which is this task of autograd's
     _versions: list[int | None] = []  # of the gradients of passes so far
     _of_means: list[int | None] = []  # of the gradients as they were averaged
     _weights_after: list[int] = []  # of the last step, where a rank may follow
@@ -792,14 +802,20 @@ class Worker(Own):
     ) -> None:
         if self._averaged:
             self._begin_anew(trained[0])
-        if not self._queued:  # the pass's first
+        if not self._queued or self._has_failed():  # the pass's first
             if not self._run.syncs or _accumulates():
                 return
             if not self._exchange.is_small:
                 at_end_of_pass(trained[0].name, self._end_pass)
             self._queued = True
+            self._queued_in = torch._C._current_graph_task_id()
         if self._left == 1 and self._exchange.may_push():
             self._exchange.push(trained, gradients)
+
+    def _has_failed(self) -> bool:
+        """Has the pass ended otherwise, as for want of memory?"""
+        task = torch._C._current_graph_task_id()
+        return task != self._queued_in and not _is_within()
 
     def _end_seen(self) -> None:
         if self._queued:

@@ -76,7 +76,7 @@ class Rows(nn.Module):
         count, dim = embeddings.shape
         if ids is None:
             arguments = {"num_embeddings": count, **arguments}
-            ids = torch.arange(count)
+            ids = torch.arange(count, device="cpu")
         module = cls(dim, **arguments)
         module.frozen = freeze
         module._set_rows(ids, embeddings)
@@ -141,7 +141,7 @@ class Rows(nn.Module):
         if self.num_embeddings is None:
             ids = torch.from_numpy(table.ids(most))
         else:
-            ids = torch.arange(self.num_embeddings)
+            ids = torch.arange(self.num_embeddings, device="cpu")
         if len(ids) > most:
             raise tables._wrong(
                 f'state_dict(): table "{table.name}" has {len(ids)} rows, more '
@@ -194,7 +194,9 @@ class Rows(nn.Module):
                 f"is {(count, self.embedding_dim)}"
             )
             return
-        self._set_rows(ids if open_ids else torch.arange(count), rows)
+        if not open_ids:
+            ids = torch.arange(count, device="cpu")
+        self._set_rows(ids, rows)
 
     def extra_repr(self) -> str:
         first = "" if self.num_embeddings is None else f"{self.num_embeddings}, "
@@ -294,7 +296,11 @@ def bags(requests: list[_Request]) -> list[Tensor]:
     rows: list[Tensor] = []
 
     def make(shape: tuple[int, ...]) -> np.ndarray:
-        rows.append(torch.empty(shape, pin_memory=pins))
+        rows.append(
+            torch.empty(
+                shape, dtype=torch.float32, device="cpu", pin_memory=pins
+            )
+        )
         return rows[-1].numpy()
 
     run = asked[0][0].of_run().run if asked else None
@@ -459,7 +465,7 @@ def _convert(
         if key.startswith("_") and key.endswith("hooks") or key == "training":
             module.__dict__[key] = kept[key]
     module.frozen, module._group = not weight.requires_grad, group
-    module._set_rows(torch.arange(len(weight)), weight)
+    module._set_rows(torch.arange(len(weight), device="cpu"), weight)
 
 
 def _leave(

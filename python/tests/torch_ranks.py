@@ -140,6 +140,14 @@ class Running(nn.Module):
         return x - self.mean
 
 
+class Still(nn.Identity):
+    """Has a buffer that no step changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("still", torch.ones(1))
+
+
 class Typed(nn.Module):
     """Its buffers are of types that the run has as others."""
 
@@ -151,6 +159,7 @@ class Typed(nn.Module):
         self.register_buffer("order", order)
         self.register_buffer("scale", torch.rand(INPUTS).half())
         self.register_buffer("count", torch.zeros((), dtype=torch.int16))
+        self.register_buffer("nothing", torch.zeros(0))  # each rank's own
 
     def forward(self, x):
         self.count += 1
@@ -197,6 +206,8 @@ def built(name, seed):
         return Formats(parts or name == "channels_last", parts)
     if name.startswith("nested"):
         return Checkpointed([int(i) for i in name.removeprefix("nested")])
+    if name == "scripted":
+        return torch.jit.script(built("norm", seed))
     if name == "taught":
         return Taught()
     if name == "typed":
@@ -367,7 +378,7 @@ def changes(
         device.name = "cpu"
     skips = habit == "skips"
     run = capstan.init(strategy=strategy, on_nan="skip" if skips else None)
-    first = nn.Identity if skips else functools.partial(nn.BatchNorm1d, INPUTS)
+    first = Still if skips else functools.partial(nn.BatchNorm1d, INPUTS)
     nets = [
         model_of(model, 0)
         if model
@@ -542,9 +553,9 @@ def train(
             rows = slice(begin + i * part, begin + (i + 1) * part)
             sends = counts or i + 1 == used
             with contextlib.nullcontext() if sends else run.no_sync():
-                loss = nn.functional.cross_entropy(
-                    net(x[step, rows]), y[step, rows]
-                )
+                with run.no_sync():  # within another
+                    found = net(x[step, rows])
+                loss = nn.functional.cross_entropy(found, y[step, rows])
                 (loss / used).backward()
         if own_clip and step in short:
             wrapped.synchronize()
@@ -626,7 +637,7 @@ class Anew(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.register_buffer("scale", torch.ones(4))
+        self.register_buffer("scale", torch.full((4,), -1.0))
         self.register_buffer("own", torch.zeros(4), persistent=False)
         self.register_buffer("memory", torch.zeros(1))
         self.first = self.scale
@@ -1108,6 +1119,12 @@ def again(run, net, optimizer, loss):
     net(torch.ones(2, INPUTS, device=device.name)).sum().backward()
 
 
+def zero_later(run, net, optimizer, loss):
+    optimizer.register_step_post_hook(
+        lambda *_: net.zero_grad(set_to_none=False)
+    )
+
+
 def drop(run, net, optimizer, loss):
     net.zero_grad()
 
@@ -1285,6 +1302,20 @@ def local():
     step_of(net, optimizer, *[part[0] for part in data(1)])
 
 
+def constant(**keys):
+    """No step changes a buffer; prints whether it has the same bits."""
+    run = capstan.init(**keys)
+    net = model_of("mlp", 0)
+    lowest = torch.full((1,), torch.finfo(torch.float32).min)
+    values = torch.cat([torch.rand(500), lowest])
+    net.register_buffer("constant", values.clone())
+    made = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(made, net)
+    for x, y in zip(*data(9)):
+        step_of(net, optimizer, x, y)
+    print(json.dumps([torch.equal(net.constant, values)]))
+
+
 def copies(rule):
     """Model and optimiser are copied within the run and go on by themselves;
     prints the weights of each copy, and those of plain torch's."""
@@ -1350,6 +1381,64 @@ class Operations(TorchDispatchMode):
         return function(*arguments, **(keys or {}))
 
 
+class Fails(torch.autograd.Function):
+    """As where memory is short, in the first pass of step 3."""
+
+    left = 1
+
+    @staticmethod
+    def forward(ctx, x, may_fail):
+        ctx.may_fail = may_fail
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.may_fail and Fails.left:
+            Fails.left = 0
+            raise RuntimeError("out of memory")
+        return gradient, None
+
+
+def retries(steps, hooks):
+    """A pass that fails is taken again, and the mean is clipped; prints how far
+    from plain torch's with both ranks' samples it ends."""
+    if hooks:
+        torch_exchange.ONE_MESSAGE = 0
+    run = capstan.init()
+    nets = [model_of("mlp", 0) for _ in range(2)]
+    made = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+    made[0] = capstan.DistributedOptimizer(
+        made[0], nets[0], rule="worker", backward_passes_per_step=2
+    )
+    share = BATCH // run.size
+    own = slice(run.rank * share, (run.rank + 1) * share)
+    x, y = data(2 * steps)
+    for step in range(steps):
+        for net, optimizer, rows in zip(nets, made, (own, slice(None))):
+            optimizer.zero_grad()
+            taken = 0
+            while taken < 2:
+                may_fail = net is nets[0] and step == 3 and not taken
+                inner = net[:2](x[2 * step + taken, rows])
+                inner = Fails.apply(inner, may_fail)
+                loss = nn.functional.cross_entropy(
+                    net[2](inner), y[2 * step + taken, rows]
+                )
+                try:
+                    loss.backward()
+                    taken += 1
+                except RuntimeError:
+                    optimizer.zero_grad()
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+    assert not Fails.left
+    found, expected = (
+        torch.cat([p.detach().flatten() for p in net.parameters()])
+        for net in nets
+    )
+    print(json.dumps(float((found - expected).norm() / expected.norm())))
+
+
 def passes():
     """The operations that the exchange adds to backward() and step()."""
     run = capstan.init()
@@ -1413,6 +1502,42 @@ def shard(num_workers=0, **keys):
             }
         )
     )
+
+
+def evaluates(apart, **keys):
+    """Two loops of epochs, whose steps have two loaders. After each third step
+    and each epoch it evaluates, APART from gradients or not; prints of each
+    epoch the samples that it trained with, and how many it evaluated."""
+    run = capstan.init(seed=3, **keys)
+    net = model_of("mlp", 0)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
+    run.keep()
+    numbers = torch.arange(24.0)[:, None].expand(-1, INPUTS)
+    train, more, test = (
+        DataLoader(TensorDataset(numbers[:count]), 2, shuffle=True)
+        for count in (24, 24, 8)
+    )
+
+    def evaluated(epoch):
+        with torch.no_grad() if apart else contextlib.nullcontext():
+            return sum(len(x) for (x,) in run.shard(test, epoch))
+
+    seen = []
+    for count in 1, 3:
+        for epoch in run.epochs(count):
+            seen.append([epoch, [], []])
+            pairs = zip(run.shard(train, epoch), run.shard(more, epoch))
+            for step, ((x,), (z,)) in enumerate(pairs):
+                seen[-1][1] += x[:, 0].tolist() + z[:, 0].tolist()
+                optimizer.zero_grad()
+                net(torch.cat((x, z)) / SAMPLES).sum().backward()
+                optimizer.step()
+                if step % 3 == 2:
+                    seen[-1][2].append(evaluated(epoch))
+            seen[-1][2].append(evaluated(epoch))
+    print(json.dumps(seen))
 
 
 def resumable(steps, rule="server", **keys):
@@ -1529,6 +1654,14 @@ class Stream(torch.utils.data.IterableDataset):
             yield torch.full((INPUTS,), float((row + moved) % SAMPLES))
 
 
+class Doubled(DataLoader):
+    """Does more than a DataLoader."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield [2 * part for part in batch]
+
+
 class Moved(torch.utils.data.Sampler):
     """Another order each time, of its own."""
 
@@ -1610,7 +1743,9 @@ def refused():
     """What run.shard does not take."""
     run = capstan.init()
     net = model_of("mlp", 0)
-    capstan.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net)
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1), net
+    )
     data, utils = TensorDataset(torch.zeros(SAMPLES, 1)), torch.utils.data
     pipe = utils.datapipes.iter.IterableWrapper([1, 2])
     found = []
@@ -1622,9 +1757,14 @@ def refused():
         (DataLoader(data, batch_sampler=iter([[0, 1]])), None),
         (DataLoader(data, sampler=Moved()), None),
         (DataLoader(data, sampler=utils.DistributedSampler(data, 3, 2)), None),
+        (Doubled(data), None),
+        (DataLoader(data), None),
     ):
         try:
-            run.shard(loader, 0, stream)
+            given = run.shard(loader, 0, stream)
+            for _ in range(2):  # loops
+                for _ in given:
+                    optimizer.step()
         except capstan.ConfigError as error:
             found.append(str(error))
         else:
@@ -1668,9 +1808,20 @@ def step_of(net, optimizer, x, y):
     optimizer.step()
 
 
-def states(optimizer, settings, split=False, runs=1, model="mlp", **keys):
+def states(
+    optimizer,
+    settings,
+    split=False,
+    runs=1,
+    model="mlp",
+    dtype="float32",
+    betas=None,
+    **keys,
+):
     """All ranks train on the same batches, and plain torch beside them: prints
-    how far states are apart, then weights after a run that has loaded one."""
+    how far states are apart, then weights after a run that has loaded one.
+    DTYPE is torch's default meanwhile. BETAS are written over those of a list
+    after 4 steps."""
     x, y = data(14)
     plain_net, apart = model_of(model, 0), []
     plain = optimizer_of(optimizer, plain_net, settings, split)
@@ -1685,10 +1836,18 @@ def states(optimizer, settings, split=False, runs=1, model="mlp", **keys):
         if not saved:
             begun_with = wrapped.state_dict()["state"].keys()
             assert begun_with == plain.state_dict()["state"].keys()
+        torch.set_default_dtype(getattr(torch, dtype))
         for step in steps:
             step_of(net, wrapped, x[step], y[step])
             step_of(plain_net, plain, x[step], y[step])
+            for made in (wrapped, plain) if betas else ():
+                group = made.param_groups[0]
+                if step == 1:
+                    group["betas"] = list(group["betas"])
+                if step == 3:
+                    group["betas"][:] = betas
         saved, expected = wrapped.state_dict(), plain.state_dict()
+        torch.set_default_dtype(torch.float32)
         run.close()
         assert saved["param_groups"] == expected["param_groups"]
         for number, state in expected["state"].items():
@@ -1765,9 +1924,10 @@ def several_rare(cases):
         rare(**case)
 
 
-def loads_state():
-    """Rank 1 does, where the ps have begun without it."""
-    run = capstan.init()
+def loads_state(**keys):
+    """Rank 1 does, where the ps have begun without it; with staleness one of the
+    step before, after what is harmless."""
+    run = capstan.init(**keys)
     batch = [part[0] for part in data(1)]
     net = model_of("mlp", 0)
     other = torch.optim.Adam(net.parameters())
@@ -1775,7 +1935,13 @@ def loads_state():
     plain = torch.optim.Adam(net.parameters())
     optimizer = capstan.DistributedOptimizer(plain, net)
     if run.rank == 1:
-        optimizer.load_state_dict(other.state_dict())
+        told = other.state_dict()
+        if run.is_stale:
+            step_of(net, optimizer, *batch)
+            told = optimizer.state_dict()
+            optimizer.load_state_dict(told)
+            step_of(net, optimizer, *batch)
+        optimizer.load_state_dict(told)
     step_of(net, optimizer, *batch)
 
 
