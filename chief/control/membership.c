@@ -264,6 +264,7 @@ unsigned membership_read_limits(struct free_memory_limit *limits,
     for (; read < count && read < FREE_MEMORY_LIMITS; read++) {
         struct free_memory_limit *limit = &limits[read];
         limit->free = reported[read]->free;
+        limit->held = reported[read]->held;
         limit->most = reported[read]->most;
         snprintf(limit->key, sizeof limit->key, "%s", reported[read]->key);
         snprintf(limit->name, sizeof limit->name, "%s", reported[read]->name);

@@ -94,13 +94,14 @@ static struct memory_footprint memory_plan_member_footprint(
 
 /* Members report while they join, one after the other. The data that earlier
  * ones have read since are in the sum, and later members report them as used.
- * So the highest free value that any member reported is what was there for all.
- */
+ * So the highest free value that any member reported is what was there for all,
+ * with what trainers held before they joined. */
 static struct memory_plan_usage memory_plan_sum_usage(
     const struct memory_plan *memory_plan,
     const struct memory_footprint_case *given,
     const struct free_memory_limit *limit) {
     struct memory_plan_usage sum = {.limit = limit};
+    uint64_t held = 0;
     for (uint32_t m = 0; m < memory_plan->count; m++) {
         const struct memory_plan_member *member = &memory_plan->members[m];
         const struct free_memory_limit *of_member =
@@ -110,9 +111,11 @@ static struct memory_plan_usage memory_plan_sum_usage(
         struct memory_footprint footprint =
             memory_plan_member_footprint(member, of_member, given);
         sum.need += memory_footprint_sum(&footprint);
+        held += of_member->held;
         sum.free = of_member->free > sum.free ? of_member->free : sum.free;
         sum.most = of_member->most > sum.most ? of_member->most : sum.most;
     }
+    sum.free += held;
     return sum;
 }
 

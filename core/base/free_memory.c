@@ -3,6 +3,7 @@
 
 #include "core/base/cgroup.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,4 +213,14 @@ uint64_t free_memory_half(void) {
         if (limits[i].free < least)
             least = limits[i].free;
     return count ? least / 2 : 0;
+}
+
+static _Atomic int64_t held;
+
+void free_memory_hold(int64_t bytes) {
+    atomic_fetch_add(&held, bytes);
+}
+
+uint64_t free_memory_held(void) {
+    return (uint64_t)atomic_load(&held);
 }

@@ -14,6 +14,8 @@ enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
  * memory.max". */
 struct free_memory_limit {
     uint64_t free;  /* bytes, memory that can be swapped out included */
+    uint64_t held;  /* bytes of a trainer's, not in `free`, which free_memory_held
+                       has told: what the plan counts is there already */
     uint64_t most;  /* bytes if no other process took any; equal to `free` for a
                        process's own limit */
     bool addresses; /* of address space, which mapped files take too */
@@ -29,6 +31,13 @@ unsigned free_memory_limits(
 /* The same without what can be swapped out. */
 unsigned free_memory_unswapped(
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
+
+/* BYTES more (less, if negative) of this process are held for its next run, whose
+ * plan counts them as needed. By any thread. */
+void free_memory_hold(int64_t bytes);
+
+/* Their sum. */
+uint64_t free_memory_held(void);
 
 /* Half of the smallest limit's free bytes, without swap; 0 if there is no
  * limit. */

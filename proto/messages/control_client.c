@@ -249,6 +249,8 @@ static unsigned control_client_memory(struct control_client *client,
         message->key = client->limits[i].key;
         message->name = client->limits[i].name;
         message->free = client->limits[i].free;
+        if (client->member->role != CLUSTER_PS)
+            message->held = free_memory_held();
         message->most = client->limits[i].most;
     }
     return client->num_limits;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/data/idx_dataset.h"
 
+#include "core/base/free_memory.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/tensor/philox.h"
@@ -214,6 +215,7 @@ static struct {
 static void free_set(struct idx_dataset *dataset) {
     if (!dataset)
         return;
+    free_memory_hold(-(int64_t)dataset->held);
     free(dataset->images);
     free(dataset->dataset.labels);
     free(dataset);
@@ -262,6 +264,13 @@ static struct dataset *take_kept_set(const struct idx_stamp stamps[2]) {
 }
 
 static void keep_dataset(struct idx_dataset *dataset) {
+    const struct dataset *set = &dataset->dataset;
+    if (!dataset->held) {
+        dataset->held =
+            set->count * (set->features * idx_file_element(dataset->type) +
+                          sizeof *set->labels);
+        free_memory_hold((int64_t)dataset->held);
+    }
     pthread_mutex_lock(&kept.mutex);
     free_set(kept.sets[0]);
     kept.sets[0] = kept.sets[1];

@@ -25,6 +25,7 @@ struct idx_dataset {
     enum idx_file_type type;
     uint8_t *images;
     struct idx_stamp stamps[2]; /* of both files; all 0: not known */
+    uint64_t held;              /* bytes, of free_memory.h; 0: not yet */
 };
 
 extern const struct dataset_table idx_dataset_table;

@@ -101,6 +101,18 @@ TEST(a_plan_that_may_still_fit_is_accepted) {
     assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
 }
 
+/* As where a run goes back, and its workers have their data already. */
+TEST(what_trainers_hold_already_counts_as_free) {
+    add(fixture, "worker 0", "a", 0, 150 * mib);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
+    fixture->reported[0].limits[0].held = 50 * mib;
+    assert_ok(check(fixture));
+    add(fixture, "worker 1", "a", 0, 150 * mib);
+    assert_error(check(fixture), FAILURE_JOB_TOO_LARGE);
+    fixture->reported[1].limits[0].held = trainers_need * mib;
+    assert_ok(check(fixture));
+}
+
 /* 100 MB of 300 MB are free; 203 MB are wanted. */
 TEST(memory_held_by_others_may_become_free) {
     struct free_memory_limit *limit = &fixture->reported[0].limits[0];

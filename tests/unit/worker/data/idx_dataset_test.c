@@ -3,6 +3,7 @@
 
 #include "worker/data/idx_dataset.h"
 
+#include "core/base/free_memory.h"
 #include "tests/lib/file_bytes.h"
 #include "tests/lib/test.h"
 
@@ -255,6 +256,7 @@ TEST(files_that_have_not_changed_are_read_once) {
                                &failure));
     float label = fixture->dataset->labels[9999];
     dataset_free(&fixture->dataset);
+    assert_int_equal(free_memory_held(), 10000 * (784 + sizeof(float)));
     second = bytes_read();
     assert_true(second - first > 1 << 20);
     assert_ok(idx_dataset_load(&fixture->dataset, of_images, of_labels, NULL,
@@ -266,6 +268,7 @@ TEST(files_that_have_not_changed_are_read_once) {
     assert_ok(
         idx_dataset_load(&fixture->dataset, of_images, NULL, NULL, &failure));
     assert_true(fixture->dataset->labels[9999] == 0);
+    assert_int_equal(free_memory_held(), 0);
 }
 
 TEST(a_file_that_is_written_anew_is_read_again) {
