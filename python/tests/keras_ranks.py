@@ -278,6 +278,10 @@ def epochs(count, die=False, slow=False, **keys):
     print(json.dumps(found), flush=True)
 
 
+def led_epochs():
+    epochs(8, slow=True, **processes.led(5))
+
+
 def tutorial(steps):
     """The calls of TensorFlow's tutorial of MultiWorkerMirroredStrategy, in
     their order; prints the weights of what was saved in each way."""

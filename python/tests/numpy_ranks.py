@@ -182,20 +182,13 @@ def complete(checkpoint, first="push"):
     print("after the loop", flush=True)
 
 
-# Of a chief that only coordinates; while it is away the run goes on.
-LED = {
-    "chief": "coordinate",
-    "checkpoint": {"dir": "checkpoint", "every_steps": 100, "keep": 100},
-}
-
-
 def led(steps, **keys):
     """The chief only coordinates."""
-    train(steps, **{**LED, **keys})
+    train(steps, **processes.led(100), **keys)
 
 
 def led_rewound(steps, own=False):
-    rewound(steps, own, **LED)
+    rewound(steps, own, **processes.led(100))
 
 
 ROWS, DIM, BAG = 50, 3, 4
@@ -865,7 +858,7 @@ def rejoins(again=False, early=False):
 def gathers():
     """Calls a collective after each step until the file `done` is there, and
     prints what it gave."""
-    run = capstan.init(timeouts={"step": 12, "peer": 3}, **LED)
+    run = capstan.init(timeouts={"step": 12, "peer": 3}, **processes.led(100))
     w = np.zeros(2, np.float32)
     run.declare("w", w)
     run.start()
@@ -886,7 +879,7 @@ def gathers():
 def gathers_late():
     """Calls a collective once the file `done` is there, which rank 0 tells the
     others by the weights."""
-    run = capstan.init(optimizer=SGD, **LED)
+    run = capstan.init(optimizer=SGD, **processes.led(100))
     w = np.zeros(2, np.float32)
     run.declare("w", w)
     run.start()

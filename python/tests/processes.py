@@ -369,6 +369,27 @@ class Local:
             self._left, self._waits = self._left - 1, True
 
 
+def led(every_steps: int) -> dict[str, Any]:
+    """Keys of a run whose chief only coordinates, and may die."""
+    checkpoint = {"dir": "checkpoint", "every_steps": every_steps, "keep": 100}
+    return {"chief": "coordinate", "checkpoint": checkpoint}
+
+
+def check_adopted(test: Any, program: str, name: str, **arguments: Any) -> None:
+    """PROGRAM's NAME, whose keys are those of led(), ends with the same results
+    whether its chief dies or not."""
+    found = []
+    for dies in False, True:
+        with Cluster(program, name, 2, 2, chief=1, **arguments) as run:
+            if dies:
+                run.adopt(**arguments)
+            status = set(run.wait().values())
+            test.assertEqual(status, {0}, run.error("chief0"))
+            found.append([run.results(f"worker{rank}") for rank in range(2)])
+    test.assertTrue(all(found[0]))
+    test.assertEqual(found[0], found[1])
+
+
 def check_complete(test: Any, program: str, ps: int, **arguments: Any) -> None:
     """Starts complete() of PROGRAM, whose run ends with step 6 and whose loop
     does not, three times: neither step nor checkpoint follows, and a start

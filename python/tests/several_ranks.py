@@ -249,6 +249,10 @@ def epochs(script, seconds=0.0, **keys):
     result(script)
 
 
+def led_epochs(script):
+    epochs(script, 0.1, **processes.led(5))
+
+
 class Adds(torch.optim.Optimizer):
     """Adds 1 to its weights."""
 

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 import frameworks
-from processes import TESTS, Cluster, check_complete
+from processes import TESTS, Cluster, check_adopted, check_complete
 
 frameworks.need("keras")
 frameworks.need("tensorflow")
@@ -129,6 +129,9 @@ class Keras(
             self.assertEqual(found, {0}, run.error("worker1"))
             last = run.result("worker1")
             self.assertEqual(last, run.result("worker0"))
+
+    def test_it_trains_on_without_a_chief_that_coordinates(self):
+        check_adopted(self, "keras_ranks.py", "led_epochs")
 
     def test_other_rates_are_named_on_every_rank(self):
         with self.cluster("other_rates") as run:

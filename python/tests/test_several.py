@@ -10,7 +10,7 @@ try:
 except ImportError:
     raise unittest.SkipTest("torch is not installed") from None
 
-from processes import Cluster, Local
+from processes import Cluster, Local, check_adopted
 
 SCRIPTS = "DCGAN", "WGAN", "ActorCritic", "TwoRules"
 CLUSTERS = (1, 2), (0, 2), (2, 1)
@@ -145,6 +145,11 @@ class Several(unittest.TestCase):
         self.assertEqual(run.status, 0, run.log)
         self.assertIn("the run goes on after step", run.log)
         self.assertCountEqual(run.results, whole)
+
+    def test_they_train_on_without_a_chief_that_coordinates(self):
+        for name in "WGAN", "TwoRules":
+            with self.subTest(name):
+                check_adopted(self, "several_ranks.py", "led_epochs", script=name)
 
     def test_with_staleness_one_rank_ends_as_plain_torch(self):
         for name in SCRIPTS:

@@ -27,6 +27,7 @@ from processes import (
     TESTS,
     Cluster,
     Local,
+    check_adopted,
     check_complete,
     values_of,
 )
@@ -1262,16 +1263,8 @@ class Rewinds(unittest.TestCase):
     def test_it_trains_on_without_a_chief_that_coordinates(self):
         for keys in {}, {"rule": "worker"}, {"keeps": False, "own": True}:
             keys = {"epochs": 40, "pause": 0.003, **keys}
-            found = []
-            for dies in False, True:
-                with ranks("led_rewound", 2, 2, chief=1, **keys) as run:
-                    if dies:
-                        run.adopt(**keys)
-                    status = set(run.wait().values())
-                    self.assertEqual(status, {0}, run.error("chief0"))
-                    found.append([run.result(f"worker{r}") for r in range(2)])
             with self.subTest(**keys):
-                self.assertEqual(found[0], found[1])
+                check_adopted(self, "torch_ranks.py", "led_rewound", **keys)
 
     def test_a_script_that_cannot_ends_and_says_so_at_its_start(self):
         for keys in {"keeps": False}, {"own": True}:

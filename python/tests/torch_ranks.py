@@ -1606,11 +1606,7 @@ def rewound(
 
 def led_rewound(epochs, rule="server", keeps=True, own=False, pause=0.0):
     """Its chief only coordinates."""
-    checkpoint = {"dir": "checkpoint", "every_steps": 50, "keep": 100}
-    rewound(
-        epochs, rule, keeps, own, pause, chief="coordinate",
-        checkpoint=checkpoint,
-    )
+    rewound(epochs, rule, keeps, own, pause, **processes.led(50))
 
 
 def joining(rule="server"):
