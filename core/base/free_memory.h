@@ -13,9 +13,10 @@ enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
  * what is free. NAME is for people: "free memory", "left by control group /job,
  * memory.max". */
 struct free_memory_limit {
-    uint64_t free;  /* bytes, memory that can be swapped out included */
-    uint64_t held;  /* bytes of a trainer's, not in `free`, which free_memory_held
-                       has told: what the plan counts is there already */
+    uint64_t free; /* bytes, memory that can be swapped out included */
+    uint64_t
+        held; /* bytes of a trainer's, not in `free`, which free_memory_held
+                 has told: what the plan counts is there already */
     uint64_t most;  /* bytes if no other process took any; equal to `free` for a
                        process's own limit */
     bool addresses; /* of address space, which mapped files take too */
@@ -32,8 +33,8 @@ unsigned free_memory_limits(
 unsigned free_memory_unswapped(
     struct free_memory_limit limits[static FREE_MEMORY_LIMITS]);
 
-/* BYTES more (less, if negative) of this process are held for its next run, whose
- * plan counts them as needed. By any thread. */
+/* BYTES more (less, if negative) of this process are held for its next run,
+ * whose plan counts them as needed. By any thread. */
 void free_memory_hold(int64_t bytes);
 
 /* Their sum. */
