@@ -889,6 +889,7 @@ def gathers_late():
         run.step()
         run.wait()
         time.sleep(0.002)
+    print("calls", flush=True)
     print(run.all_reduce(np.array(run.rank + 1.0)).item())
     run.close()
 

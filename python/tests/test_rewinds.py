@@ -102,10 +102,16 @@ class Rewinds(unittest.TestCase):
             run.path("done").touch()
             self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
 
-    def test_the_first_collective_may_come_under_that_chief(self):
+    def test_the_first_collective_awaits_a_chief_that_is_away(self):
         with Cluster("numpy_ranks.py", "gathers_late", 1, 3, chief=1) as run:
-            run.adopt()
+            run.wait_for("chief0", "chief: checkpoint ", "err")
+            run.processes["chief0"].kill()
+            run.processes["chief0"].wait()
             run.path("done").touch()
+            for rank in range(3):
+                run.wait_for(f"worker{rank}", "calls")
+            run.restart("chief0")
+            run.wait_for("chief0", "has gone on without its chief", "err")
             self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
             for rank in range(3):
                 self.assertIn("6.0", run.path(f"worker{rank}.out").read_text())
