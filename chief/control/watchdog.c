@@ -122,8 +122,11 @@ static uint32_t slowest_rank(const struct run *run) {
     return slow;
 }
 
+/* A script's ranks that wait in a collective name who did not call it, after
+ * the same time: they come first. */
 static void check_step_deadline(struct run *run, int64_t now) {
     int64_t limit = time_from_seconds(run->job->timeouts.step);
+    bool calls = run->job->model.type == JOB_EXTERNAL;
     uint32_t slow = slowest_rank(run);
     if (slow == ROSTER_NO_RANK)
         return;
@@ -132,7 +135,7 @@ static void check_step_deadline(struct run *run, int64_t now) {
     int64_t stalled = now - trainer->last_progress;
     char name[64];
     roster_name(slot, name, sizeof name);
-    if (stalled > limit)
+    if (stalled > limit + (calls ? limit / 20 : 0))
         run_stop(run, FAILURE_STEP_TIMEOUT,
                  "%s on host %s is alive but has not finished a step for "
                  "%.0f s (timeouts.step): if steps really take that long, set "
