@@ -396,9 +396,6 @@ static void handle_trainer(struct run *run, struct roster_slot *slot,
             kept_states_receive(run, slot, control->kept);
         break;
     case CAPSTAN__CONTROL__BODY_SAVE_REQUEST:
-        if (run->checkpoints.has_saved &&
-            run->checkpoints.saved > control->save_request->step)
-            break; /* it is there */
         roster_name(slot, name, sizeof name);
         snapshot_coordinator_receive_signal(run, name);
         break;

@@ -795,10 +795,11 @@ static uint64_t step_of_run(const struct worker *worker) {
     return worker->job->staleness ? heartbeat->global_step : heartbeat->clock;
 }
 
-static void send_save_request(struct worker *worker) {
+static void send_save_request(struct worker *worker,
+                              const struct trainer_report *report) {
     Capstan__SaveRequest request = CAPSTAN__SAVE_REQUEST__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    request.step = step_of_run(worker);
+    request.step = report->step;
     control.body_case = CAPSTAN__CONTROL__BODY_SAVE_REQUEST;
     control.save_request = &request;
     control_client_send_reliable(worker->control_client, &control);
@@ -865,7 +866,7 @@ static void forward_report(struct worker *worker,
         send_kept(worker, report);
         break;
     case TRAINER_SAVE_REQUESTED:
-        send_save_request(worker);
+        send_save_request(worker, report);
         break;
     case TRAINER_EVALUATED:
         send_evaluated(worker, report);

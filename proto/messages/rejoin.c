@@ -221,6 +221,9 @@ bool rejoin_begin_channel(struct rejoin *rejoin,
     *channel = (struct channel){0};
     rejoin->term = adopted->term;
     drop_reports(rejoin, adopted->saved);
+    if (rejoin->save_request &&
+        rejoin->save_request->save_request->step < adopted->saved)
+        message_free_control(&rejoin->save_request); /* it is there */
     bool all = put_kept(channel, rejoin->sums);
     for (uint32_t i = 0; i < rejoin->num_reports; i++)
         all &= put_kept(channel, rejoin->reports[i]);

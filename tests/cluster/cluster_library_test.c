@@ -366,11 +366,12 @@ TEST(a_requested_checkpoint_has_what_ranks_keep) {
         snprintf(first, sizeof first, "%s", weights_of(local));
         assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8), 2);
         assert_true(steps[0] >= 7 && steps[0] < 3000);
-        local = start(run, clusters[c], "2", "own",
+        local = start(run, clusters[c], "2", "own-asks",
                       SETS("steps=3000", "checkpoint.dir=kept",
                            textf("checkpoint.resume=%llu",
                                  (unsigned long long)steps[0])));
         cluster_run_expect_soon(local, 0);
+        assert_int_equal(cluster_fixture_checkpoints(run, "kept", steps, 8), 3);
         assert_string_equal(weights_of(local) + 1, first + 1);
     }
 }

@@ -575,7 +575,8 @@ static int own_take(struct caller *caller, struct own_state *state) {
 /* Optimizer None, with momentum that it KEEPS. Applies the mean itself, alike
  * on all ranks, checks it while all ranks live, and prints the last weights.
  * Rank 0 is killed after DIES steps and the checkpoint of step 10, by which the
- * chief knows of steps; each rank asks for a checkpoint after step ASKS. */
+ * chief knows of steps; each rank asks for a checkpoint after step ASKS,
+ * or, where its run continues, before its first step. */
 static int own(struct caller *caller, bool keeps, uint64_t dies,
                uint64_t asks) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
@@ -593,6 +594,8 @@ static int own(struct caller *caller, bool keeps, uint64_t dies,
         result = own_take(caller, &state);
     if (!result && keeps) /* from now on checkpoints wait for it */
         result = capstan_keep(caller->run, "rank", &state, sizeof state);
+    if (!result && asks && position.resumed)
+        result = capstan_checkpoint(caller->run);
     if (position.step >= position.total)
         outcome = CAPSTAN_ENDS;
     while (!result && outcome == CAPSTAN_GOES_ON) {

@@ -949,6 +949,8 @@ enum external_result external_request_save(struct external *external) {
     struct trainer_report request = {.event = TRAINER_SAVE_REQUESTED};
     if (!trainer)
         return external_left_out(external);
+    if (external->started)
+        request.step = external_step_of_run(trainer);
     event_queue_push(&trainer->event_queue, &request);
     external_leave(external);
     return EXTERNAL_DONE;

@@ -72,7 +72,7 @@ enum trainer_event {
     TRAINER_EPOCH,          /* external: epoch `id` begins after `step` */
     TRAINER_KEPT, /* external: `kept` with step `step`; 0: a first time
                      is to come */
-    TRAINER_SAVE_REQUESTED, /* external */
+    TRAINER_SAVE_REQUESTED, /* external: at `step` */
     TRAINER_EVALUATED,      /* its part of the test set is evaluated */
     TRAINER_FINISHED,       /* left the loop; stays for evaluations */
     TRAINER_FAILED,         /* `why` */

@@ -287,8 +287,7 @@ TEST(all_values_of_the_rendezvous_are_sent_again_and_the_generation_too) {
     }
 }
 
-/* The next chief knows whether there has been one since. */
-TEST(that_a_checkpoint_is_requested_is_sent_again) {
+TEST(that_a_checkpoint_is_requested_is_sent_again_until_there_is_one) {
     Capstan__SaveRequest request = CAPSTAN__SAVE_REQUEST__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     request.step = 7;
@@ -296,8 +295,10 @@ TEST(that_a_checkpoint_is_requested_is_sent_again) {
     control.save_request = &request;
     send_control(&control);
     channel_acknowledge(&member_channel, 1);
-    begin_again(0);
+    begin_again(7);
     Capstan__Control *next = take_next(1);
     assert_int_equal(next->save_request->step, 7);
     message_free_control(&next);
+    begin_again(8);
+    assert_null(channel_next(&member_channel, 0, 1));
 }
