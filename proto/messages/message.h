@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    MESSAGE_VERSION = 19,
+    MESSAGE_VERSION = 20,
     MESSAGE_MAX_BLOCKS = 4096, /* in one data header */
     MESSAGE_MAX_HEADER = 32 << 10,
     MESSAGE_MAX_CONTROL = 256 << 20, /* from the chief: a plan */
