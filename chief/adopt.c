@@ -14,6 +14,7 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "chief/snapshot/checkpoint_policy.h"
+#include "chief/snapshot/kept_states.h"
 #include "core/base/time.h"
 #include "core/store/dir_lock.h"
 #include "proto/plan/plan.h"
@@ -118,7 +119,6 @@ static void keep_answer(struct run *run, const struct control_message *incoming,
         .incarnation = control->incarnation,
         .term = rejoin->term,
         .share = rejoin->model_spec ? rejoin->model_spec->share_samples : 0,
-        .keeps = rejoin->keeps,
         .has_begun = rejoin->plan &&
                      rejoin->heartbeat->clock > rejoin->plan->start_step};
     Capstan__Control *copy = message_copy_control(control);
@@ -365,6 +365,45 @@ static enum status check_checkpoints(struct run *run, struct failure *why) {
                              saved);
 }
 
+static bool has_all_trainers(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (!adoption_has(&run->adopt->core, r))
+            return false;
+    return true;
+}
+
+/* RANK's trainer may wait for the checkpoint of the step before its first,
+ * which was a request of the chief before: nobody completes it. */
+static bool awaits_checkpoint(const struct run *run, uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    return adoption_has(&run->adopt->core, rank) &&
+           trainer->from > run->plan.schedule.start + 1 &&
+           trainer->heartbeat.clock < trainer->from;
+}
+
+/* Of an external model: what a trainer that is gone has kept with checkpoints
+ * that are not complete went along with the chief before. */
+static enum status take_kept(struct run *run, struct failure *why) {
+    uint64_t known = step_reached(run) + 1;
+    bool all = has_all_trainers(run), ends = known >= run->plan.schedule.total;
+    if (run->job->model.type != JOB_EXTERNAL || !run_synchronous(run))
+        return STATUS_OK;
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        ends |= run->trainers[r].finished;
+        if ((kept_states_any(run) || !all) && awaits_checkpoint(run, r))
+            return status_fail(why, FAILURE_PEER_LOST,
+                               "trainer %" PRIu32 " was joining it with what "
+                               "the others keep",
+                               r);
+    }
+    if (!all && ends)
+        return status_fail(why, FAILURE_PEER_LOST,
+                           "nobody tells what a trainer that is gone has kept "
+                           "with its last checkpoint");
+    run->checkpoints.kept.adopted = known;
+    return STATUS_OK;
+}
+
 static void take_name(struct run *run) {
     run->id = run->adopt->core.run;
     run->term = run->adopt->core.term + 1;
@@ -408,6 +447,8 @@ static enum status adopt_run(struct run *run, int64_t now,
     if (!status)
         planning_take_epochs(run, rejoin_of(run, 0)->epochs,
                              rejoin_of(run, 0)->n_epochs);
+    if (!status)
+        status = take_kept(run, why);
     return status ? status : check_checkpoints(run, why);
 }
 

@@ -49,7 +49,6 @@ void adoption_receive(struct adoption *adoption, uint32_t place,
     *answered = answer->incarnation;
     adoption->places[place].share = answer->share;
     adoption->has_begun |= answer->has_begun;
-    adoption->keeps |= answer->keeps;
     if (answer->term > adoption->term)
         adoption->term = answer->term;
 }
@@ -114,15 +113,6 @@ static void refuse_beginning(struct adoption *adoption) {
                                       "answered");
 }
 
-/* A checkpoint under way may lack what a trainer has kept that is gone, and
- * what is alike on all ranks may be that: only the chief before knew. */
-static void refuse_unknown_kept(struct adoption *adoption) {
-    for (uint32_t r = 0; adoption->keeps && r < adoption->num_ranks; r++)
-        if (!adoption_has(adoption, r))
-            adoption_refuse(adoption, "nobody tells what a trainer that is "
-                                      "gone has kept with checkpoints");
-}
-
 static void refuse_without(struct adoption *adoption) {
     char why[sizeof adoption->why];
     if (!adoption_has(adoption, 0))
@@ -134,7 +124,6 @@ static void refuse_without(struct adoption *adoption) {
         adoption_refuse(adoption, why);
     }
     refuse_unknown_share(adoption);
-    refuse_unknown_kept(adoption);
     refuse_beginning(adoption);
 }
 

@@ -18,7 +18,6 @@ enum adoption_verdict {
 struct adoption_answer {
     uint64_t run, incarnation, term;
     uint64_t share; /* a trainer's: samples of records; 0: it reads none */
-    bool keeps;     /* a trainer's: something with checkpoints */
     bool has_begun; /* a ps's: it has more than the values of the start */
 };
 
@@ -43,7 +42,6 @@ struct adoption {
     uint64_t run;        /* of that answer */
     uint64_t term, view; /* the highest */
     bool has_begun;      /* a ps has */
-    bool keeps;          /* a trainer does */
     struct adoption_place *places; /* [num_ranks + num_ps] */
     struct adoption_rank *ranks;   /* [num_ranks], of that view */
     char why[160];                 /* it cannot be adopted; "": it can */

@@ -507,6 +507,13 @@ static bool is_departure(const Capstan__Control *control) {
            control->body_case == CAPSTAN__CONTROL__BODY_EXIT_REPORT;
 }
 
+static bool was_removed(const struct run *run, uint64_t incarnation) {
+    for (uint32_t p = 0; p < run->roster.count; p++)
+        if (run->roster.slots[p].removed == incarnation)
+            return true;
+    return false;
+}
+
 void membership_reject_unknown(struct run *run, uint32_t peer,
                                const Capstan__Control *control) {
     if (control->run == run->id && is_departure(control))
@@ -516,7 +523,10 @@ void membership_reject_unknown(struct run *run, uint32_t peer,
                     "a message of run %016llx from a process that is not in "
                     "this run is refused",
                     (unsigned long long)control->run);
-    if (control->run == run->id)
+    if (control->run == run->id && run->term &&
+        !was_removed(run, control->incarnation))
+        membership_send_back(run, peer); /* it had joined the chief before */
+    else if (control->run == run->id)
         refuse_dead(run, peer);
     else if (control->run)
         refuse(run, peer, FAILURE_RUN_ENDED,

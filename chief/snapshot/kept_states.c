@@ -154,6 +154,13 @@ bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
     return false;
 }
 
+/* May RANK have kept, with STEP, what only the chief before had? */
+static bool is_unknown(const struct run *run, uint32_t rank, uint64_t step) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    return step <= run->checkpoints.kept.adopted &&
+           (trainer->absence.is_gone || trainer->from > step);
+}
+
 enum status kept_states_take(struct run *run, uint64_t step,
                              struct shard_info **files, uint32_t *count,
                              struct failure *why) {
@@ -170,6 +177,11 @@ enum status kept_states_take(struct run *run, uint64_t step,
         if (state && *state->error)
             status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
                                  "what rank %u keeps: %s", r, state->error);
+        if (!state && is_unknown(run, r, step))
+            status = status_fail(why, FAILURE_CHECKPOINT_NOT_WRITTEN,
+                                 "only the chief before had what rank %u, "
+                                 "whose trainer is gone, kept with it",
+                                 r);
         for (uint32_t f = 0; state && f < state->num_files; f++)
             all[(*count)++] = state->files[f];
         has_lead |= state && state->lead;

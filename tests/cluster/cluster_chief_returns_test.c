@@ -344,6 +344,11 @@ static void kill_chief_by_hand(const struct cluster_fixture *fixture) {
     cluster_run_expect_soon(chief, 128 + SIGKILL);
 }
 
+static void kill_task(const struct cluster_fixture_task *task) {
+    cluster_run_signal(task->process, SIGKILL);
+    cluster_run_expect_soon(task->process, 128 + SIGKILL);
+}
+
 /* MORE is a part of the job; the chief's log and its members' have WORDS. */
 static void expect_return_by_hand(struct cluster_run *run, const char *more,
                                   const char *chief_logs,
@@ -504,32 +509,59 @@ TEST(callers_with_staleness_train_on_without_their_chief) {
     }
 }
 
-/* What it had kept for a checkpoint under way goes along with the chief that
- * knew of it; a run in which nobody keeps anything goes on without it. */
+/* Has each checkpoint in b up to STEP what both ranks keep? */
+static void expect_kept_until(struct cluster_run *run, uint64_t step) {
+    enum { MOST = 64 };
+    uint64_t steps[MOST];
+    unsigned count = cluster_fixture_checkpoints(run, "b", steps, MOST);
+    for (unsigned c = 0; c < count && steps[c] <= step; c++) {
+        const char *path = cluster_run_path(
+            run, textf("b/step-%09u/manifest.json", (unsigned)steps[c]));
+        json_t *manifest = json_load_file(path, 0, NULL);
+        assert_int_equal(json_array_size(json_object_get(manifest, "kept")), 2);
+        json_decref(manifest);
+    }
+}
+
+/* Checkpoints that may lack what it has kept are none, whether others keep
+ * anything or not; while its death is known it may even be out of the run. */
 TEST(a_caller_may_die_while_the_chief_is_away) {
-    static const struct callers callers[] = {
-        {"rewinds", STEPS "\"timeouts\": {\"peer\": 2}, " MOMENTUM, 2, 370},
-        {"learns", "\"steps\": 40000, \"timeouts\": {\"peer\": 2}, " MOMENTUM,
-         0, 0}};
-    for (unsigned keeps = 0; keeps < 2; keeps++) {
+    static const char more[] =
+        "\"steps\": 1500, \"timeouts\": {\"peer\": 2}, " MOMENTUM;
+    static const char plenty[] =
+        "\"steps\": 40000, \"timeouts\": {\"peer\": 2}, " MOMENTUM;
+    static const struct {
+        struct callers callers;
+        bool before; /* it dies before the chief */
+    } cases[] = {{{"rewinds", more, 2, 370}, false},
+                 {{"rewinds", more, 2, 370}, true},
+                 {{"learns", plenty, 0, 0}, false}};
+    for (unsigned c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct callers *callers = &cases[c].callers;
         struct cluster_fixture fixture;
         run = cluster_fixture_reset(state);
         cluster_fixture_describe(&fixture, run, 1, 2, 2);
-        start_callers(run, &fixture, "b", &callers[!keeps]);
-        kill_chief_by_hand(&fixture);
+        start_callers(run, &fixture, "b", callers);
         struct cluster_fixture_task *worker =
             &fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)];
-        cluster_run_signal(worker->process, SIGKILL);
-        cluster_run_expect_soon(worker->process, 128 + SIGKILL);
+        cluster_run_await_soon(fixture.tasks[0].process, "chief: checkpoint ");
+        if (cases[c].before)
+            kill_task(worker);
+        if (cases[c].before)
+            cluster_run_await_soon(fixture.tasks[0].process,
+                                   "worker 1 on host");
+        kill_chief_by_hand(&fixture);
+        if (callers->kept)
+            cluster_fixture_await_file(run, "b/step-000000700/*of-2*", LONG);
+        if (!cases[c].before)
+            kill_task(worker);
         struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
-        cluster_run_await_soon(chief, keeps ? "a trainer that is gone has kept"
-                                            : "has gone on without its chief");
-        start_caller(run, worker, callers[!keeps].name);
+        cluster_run_await_soon(chief, "has gone on without its chief");
+        start_caller(run, worker, callers->name);
         cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
-        if (keeps)
-            expect_times_back(chief, 1);
-        else
-            expect_adopted(chief, 1);
+        expect_adopted(chief, 1);
+        if (callers->kept && !cases[c].before)
+            expect_kept_until(run, 700);
     }
 }
 

@@ -102,25 +102,6 @@ TEST(a_run_on_records_is_not_adopted_without_a_trainer) {
     }
 }
 
-/* It goes along with the chief that knew of it. */
-TEST(a_run_that_keeps_state_is_not_adopted_without_a_trainer) {
-    for (uint32_t missing = 0; missing < 2; missing++) {
-        adoption_close(&adoption);
-        assert_true(adoption_open(&adoption, RANKS, PS, LIMIT));
-        for (uint32_t p = 0; p < PLACES; p++) {
-            struct adoption_answer answer = {.run = RUN,
-                                             .incarnation = 100 + p,
-                                             .keeps = p == 0,
-                                             .has_begun = true};
-            if (p != 1 || !missing)
-                adoption_receive(&adoption, p, &answer, 5);
-        }
-        view_of(3, 100);
-        assert_int_equal(adoption_decide(&adoption, 5 + LIMIT),
-                         missing ? ADOPTION_REWIND : ADOPTION_ADOPT);
-    }
-}
-
 /* Its first step is one of all trainers. */
 TEST(a_run_that_has_not_begun_is_not_adopted_without_a_trainer) {
     for (uint32_t missing = 0; missing < 2; missing++) {

@@ -58,3 +58,28 @@ TEST_WITH(setup, teardown, two_checkpoints_of_a_step_have_the_same_states) {
     }
     assert_true(kept_states_awaited(run, 10, name));
 }
+
+/* The chief before may have had it: a checkpoint without it would lack it
+ * silently. */
+TEST_WITH(setup, teardown, an_adopted_run_misses_what_a_dead_rank_has_kept) {
+    struct run *run = &((struct run_fixture *)*state)->run;
+    run->checkpoints.kept.adopted = 20;
+    for (unsigned again = 0; again < 2; again++) {
+        struct run_trainer *dead = &run->trainers[1];
+        struct shard_info *files;
+        uint32_t count;
+        dead->absence.is_gone = !again;
+        dead->from = again ? 21 : 0; /* one has joined in its place */
+        report(run, 0, 20);
+        assert_int_equal(kept_states_take(run, 20, &files, &count, &failure),
+                         STATUS_FAILED);
+        assert_int_equal(failure.code, FAILURE_CHECKPOINT_NOT_WRITTEN);
+        report(run, 0, 30);
+        assert_ok(kept_states_take(run, 30, &files, &count, &failure));
+        free(files);
+        report(run, 0, 20);
+        report(run, 1, 20);
+        expect_two_files(run, 20);
+        kept_states_free(run);
+    }
+}
