@@ -433,6 +433,7 @@ class Buffer:
         # What it began with, while that is what this rank has: a mean of the
         # same values is another by its rounding, or infinite.
         self._constant: Tensor | None = None
+        self._begun: tuple[int, ...] = ()
 
     def _state(self) -> tuple[int, int]:
         """It changes with what is written, but for writes by .data."""
@@ -482,14 +483,23 @@ class Buffer:
 
     def begin(self) -> None:
         """The run's first values are there."""
-        if self.kind == "averaged":
+        if self.kind == "averaged" and self._place:
             self._constant = self.values.clone()
+            self._begun = self._versions()
+
+    def _versions(self) -> tuple[int, ...]:
+        """Those of its module's tensors: F.batch_norm changes none of those that
+        it writes to, and the module counts its calls in another."""
+        assert self._place is not None
+        beside = self._place[0].values()
+        return tuple(b._version for b in beside if b is not None)
 
     def is_constant(self) -> bool:
-        """Is what was sent to be what it began with?"""
+        """Is what was sent to be what it began with, and not by chance?"""
         if self._constant is None or self.sent is None:
             return False
-        if not torch.equal(self._constant, self.sent):
+        is_written = self._versions() != self._begun
+        if is_written or not torch.equal(self._constant, self.sent):
             self._constant = None
         return self._constant is not None
 

@@ -268,6 +268,13 @@ class Equality(unittest.TestCase):
                 self.assertEqual(found, {0}, run.error("worker0"))
                 self.assertEqual(run.result("worker0"), [True])
 
+    def test_a_buffer_that_a_step_leaves_by_chance_is_averaged(self):
+        with ranks("chance", 1) as run:
+            self.assertEqual(set(run.wait().values()), {0}, run.error("worker0"))
+            for rank in "worker0", "worker1":
+                for mean in run.result(rank):
+                    self.assertAlmostEqual(mean, 0.95, 6)
+
     def test_what_the_run_does_not_carry_is_named(self):
         with ranks("local", 0, 1) as run:
             self.assertEqual(run.wait(), {"worker0": 0}, run.error("worker0"))

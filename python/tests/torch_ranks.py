@@ -1316,6 +1316,17 @@ def constant(**keys):
     print(json.dumps([torch.equal(net.constant, values)]))
 
 
+def chance():
+    """Rank 1 computes the statistics that it has; prints those of the step."""
+    run = capstan.init()
+    net = nn.BatchNorm1d(3)
+    net.running_mean += 1
+    made = torch.optim.SGD(net.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(made, net)
+    step_of(net, optimizer, torch.full((4, 3), float(run.rank)), torch.zeros(4).long())
+    print(json.dumps(net.running_mean.tolist()))
+
+
 def copies(rule):
     """Model and optimiser are copied within the run and go on by themselves;
     prints the weights of each copy, and those of plain torch's."""
