@@ -565,6 +565,69 @@ TEST(a_caller_may_die_while_the_chief_is_away) {
     }
 }
 
+/* Worker 1 of FIXTURE is killed and started again, as NAME of the callers
+ * (NULL: a worker of capstan), while HELD stands still. Once worker
+ * 1 has logged WORDS it stands still, and the chief dies and returns. */
+static struct cluster_process *lose_chief_while_joining(
+    struct cluster_run *run, struct cluster_fixture *fixture,
+    struct cluster_process *held, const char *name, const char *words) {
+    unsigned place = cluster_fixture_find(fixture, "worker", 1);
+    struct cluster_fixture_task *worker = &fixture->tasks[place];
+    cluster_run_await_soon(fixture->tasks[0].process, "chief: checkpoint ");
+    kill_task(worker);
+    cluster_run_signal(held, SIGSTOP);
+    if (name)
+        start_caller(run, worker, name);
+    else
+        cluster_fixture_start(fixture, place);
+    cluster_run_await_soon(worker->process, words);
+    cluster_run_signal(worker->process, SIGSTOP);
+    kill_task(&fixture->tasks[0]);
+    struct cluster_process *chief = cluster_fixture_start(fixture, 0);
+    cluster_run_signal(held, SIGCONT);
+    return chief;
+}
+
+static void let_joiner_go_on(const struct cluster_fixture *fixture) {
+    unsigned place = cluster_fixture_find(fixture, "worker", 1);
+    cluster_run_signal(fixture->tasks[place].process, SIGCONT);
+}
+
+/* It waits for a checkpoint that lacks what worker 0 keeps, and that nobody
+ * completes. */
+TEST(a_caller_that_joins_with_what_others_keep_goes_back_without_the_chief) {
+    static const struct callers callers = {"rewinds", STEPS MOMENTUM, 2, 370};
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_callers(run, &fixture, "b", &callers);
+    unsigned held = cluster_fixture_find(&fixture, "worker", 0);
+    struct cluster_process *chief =
+        lose_chief_while_joining(run, &fixture, fixture.tasks[held].process,
+                                 callers.name, "worker 1: ps 1: over");
+    let_joiner_go_on(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 1);
+}
+
+/* No view lists it, as a ps does not answer. */
+TEST(a_worker_that_joins_when_the_chief_dies_joins_the_next) {
+    struct cluster_fixture fixture;
+    start_by_hand(run, &fixture, "\"chief\": \"coordinate\"");
+    unsigned held = cluster_fixture_find(&fixture, "ps", 1);
+    struct cluster_process *other =
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 0)].process;
+    struct cluster_process *chief =
+        lose_chief_while_joining(run, &fixture, fixture.tasks[held].process,
+                                 NULL, "worker 1: joined the chief");
+    cluster_run_await_soon(chief, "has gone on without its chief");
+    cluster_run_signal(other, SIGSTOP); /* the run may end before it */
+    let_joiner_go_on(&fixture);
+    cluster_run_await_soon(chief, "worker 1 joined from");
+    cluster_run_signal(other, SIGCONT);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 1);
+}
+
 /* They have noticed its silence before it is there again. */
 TEST(members_wait_for_a_chief_that_is_long_away) {
     struct cluster_fixture fixture;

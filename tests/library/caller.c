@@ -948,6 +948,7 @@ static int find_course(struct caller *caller, struct course *course,
     if (!position.resumed)
         return 0;
     int result = kept(caller, &data, &bytes);
+    capstan_where(caller->run, &position); /* the run may have gone back */
     if (!result)
         result = expect(bytes == sizeof *course, "kept bytes", (double)bytes);
     if (!result)
