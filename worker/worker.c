@@ -757,6 +757,7 @@ static void send_epoch(struct worker *worker,
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     epoch.number = report->id;
     epoch.step = report->step;
+    epoch.under_way = report->under_way;
     control.body_case = CAPSTAN__CONTROL__BODY_EPOCH;
     control.epoch = &epoch;
     control_client_send_reliable(worker->control_client, &control);

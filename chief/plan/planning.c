@@ -568,6 +568,7 @@ static void restore_epoch(struct run *run) {
     if (!run->plan.has_restored)
         return;
     unsigned place = manifest->epoch % MESSAGE_EPOCHS;
+    run->plan.epochs[place].is_known = true;
     run->plan.epochs[place].number = manifest->epoch;
     run->plan.epochs[place].first_step =
         manifest->step - (manifest->epoch_step < manifest->step
@@ -711,6 +712,10 @@ void planning_send(struct run *run) {
 static bool take_epoch(struct run *run, const Capstan__Epoch *epoch) {
     uint64_t every = run->job->checkpoint.every_epochs;
     unsigned place = epoch->number % MESSAGE_EPOCHS;
+    if (epoch->under_way && run->plan.epochs[place].is_known &&
+        run->plan.epochs[place].number == epoch->number)
+        return false;
+    run->plan.epochs[place].is_known = true;
     run->plan.epochs[place].number = epoch->number;
     run->plan.epochs[place].first_step = epoch->step;
     return every && epoch->number && epoch->number % every == 0 &&
@@ -728,6 +733,9 @@ void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
 void planning_take_epochs(struct run *run, Capstan__Epoch *const *epochs,
                           size_t count) {
     const struct run_checkpoints *own = &run->checkpoints;
+    for (unsigned e = 0; e < MESSAGE_EPOCHS; e++)
+        run->plan.epochs[e].is_known &=
+            count && run->plan.epochs[e].number == epochs[0]->number;
     for (size_t i = 0; i < count; i++) {
         bool is_due = take_epoch(run, epochs[i]);
         bool is_saved = own->has_saved && own->saved >= epochs[i]->step;

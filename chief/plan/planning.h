@@ -50,6 +50,7 @@ struct run_plan {
     /* External model: the last epochs that rank 0 has told, by number. */
     struct {
         uint64_t number, first_step;
+        bool is_known;
     } epochs[MESSAGE_EPOCHS];
     uint64_t lineage;
     bool init_wanted; /* all ps wait for the weights of job.init */
@@ -81,12 +82,12 @@ void planning_step(struct run *run);
 void planning_admit_joiner(struct run *run, struct roster_slot *slot,
                            bool keeps);
 
-/* Rank 0 of an external model has begun an epoch. */
+/* Rank 0 of an external model has begun an epoch, or has started in one. */
 void planning_receive_epoch(struct run *run, const struct roster_slot *slot,
                             const Capstan__Epoch *epoch);
 
-/* RUN is adopted: rank 0 had begun these COUNT. The newest checkpoint is known
- * by then. */
+/* RUN is adopted: rank 0 had begun these COUNT, and no other is known. The
+ * newest checkpoint is known by then. */
 void planning_take_epochs(struct run *run, Capstan__Epoch *const *epochs,
                           size_t count);
 

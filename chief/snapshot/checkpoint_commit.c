@@ -160,7 +160,8 @@ static bool epoch_at(const struct run *run, uint64_t step, uint64_t *number,
     bool known = false;
     *number = 0;
     for (unsigned i = 0; i < MESSAGE_EPOCHS; i++)
-        if (run->plan.epochs[i].number >= *number &&
+        if (run->plan.epochs[i].is_known &&
+            run->plan.epochs[i].number >= *number &&
             run->plan.epochs[i].first_step <= step) {
             *number = run->plan.epochs[i].number;
             first = run->plan.epochs[i].first_step;
@@ -170,13 +171,12 @@ static bool epoch_at(const struct run *run, uint64_t step, uint64_t *number,
     return known;
 }
 
-/* A chief that has adopted the run knows what rank 0, if it has joined since,
- * has told of epochs, and no more than the last. */
+/* A chief that has adopted the run knows the epochs that its rank 0 has told,
+ * from that in which it has started. */
 static bool lacks_epoch(const struct run *run, uint64_t step) {
     uint64_t number, epoch_step;
     return run->term && run->job->model.type == JOB_EXTERNAL &&
-           (!epoch_at(run, step, &number, &epoch_step) ||
-            (run_synchronous(run) && step < run->trainers[0].from));
+           !epoch_at(run, step, &number, &epoch_step);
 }
 
 static void checkpoint_commit_fill(struct checkpoint_commit *commit,

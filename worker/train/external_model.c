@@ -487,6 +487,21 @@ static void read_position(struct external *external,
     manifest_clear(&manifest);
 }
 
+/* A chief that adopts the run has the epochs from rank 0 alone. */
+static void report_position(const struct external *external,
+                            struct trainer *trainer) {
+    bool synchronous = trainer_is_synchronous(trainer);
+    uint64_t step = external_step_of_run(trainer);
+    uint64_t done = (trainer->clock - external->epoch_first) *
+                    (synchronous ? 1 : trainer->settings.num_ranks);
+    struct trainer_report begun = {.event = TRAINER_EPOCH,
+                                   .id = external->epoch,
+                                   .step = step - (done < step ? done : step),
+                                   .under_way = true};
+    if (trainer->settings.rank == 0)
+        event_queue_push(&trainer->event_queue, &begun);
+}
+
 enum external_result external_epoch(struct external *external,
                                     uint64_t number) {
     struct trainer *trainer = external_enter(external);
@@ -551,6 +566,7 @@ static enum external_result start_training(struct external *external,
         !trainer->exchange->wait_pushed(trainer->exchange, until))
         return external_late(external, until);
     read_position(external, trainer);
+    report_position(external, trainer);
     external->values_changed |= differs_from_plan(external, trainer->plan);
     trainer->started_at = time_now();
     trainer->waited = trainer->exchange->waited(trainer->exchange);

@@ -69,7 +69,8 @@ enum trainer_event {
     TRAINER_DEVICES_LISTED, /* device ids; if there are any, it waits for
                                trainer_assign_device */
     TRAINER_DECLARED,       /* the data is read; layout and counts are set */
-    TRAINER_EPOCH,          /* external: epoch `id` begins after `step` */
+    TRAINER_EPOCH,          /* external: epoch `id` begins after `step`, or is
+                               `under_way` since then */
     TRAINER_KEPT, /* external: `kept` with step `step`; 0: a first time
                      is to come */
     TRAINER_SAVE_REQUESTED, /* external: at `step` */
@@ -99,6 +100,7 @@ struct trainer_report {
     uint64_t features, features_unplaced; /* features_digest; 0: none */
     bool uncounted;    /* records of which it does not know how many */
     uint64_t id, step; /* EVALUATED: snapshot (0: own weights) and step */
+    bool under_way;    /* EPOCH */
     uint32_t part;
     double loss_sum;
     uint64_t correct, count, bad_lines;
