@@ -768,7 +768,9 @@ void membership_remove(struct run *run, struct roster_slot *slot,
         snprintf(how, sizeof how,
                  "is gone since this chief itself stood still for %.0f s",
                  time_to_seconds(run->suspension.total));
-    run->membership.silence_passed = true;
+    /* One without a pid died before this chief adopted the run: it was never
+     * asked anything, and the others may not be heard yet. */
+    run->membership.silence_passed |= slot->pid != 0;
     end_silent_sibling(run, slot);
     declare_dead(run, slot, how, text);
 }

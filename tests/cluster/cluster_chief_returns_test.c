@@ -706,6 +706,7 @@ TEST(a_worker_may_die_while_the_chief_is_away) {
     cluster_run_await_soon(chief, "has gone on without its chief");
     cluster_run_await_soon(chief, "worker 1 on host (unknown) (pid 0) is gone");
     cluster_fixture_expect(&fixture, worker, 0, LONG);
+    assert_false(cluster_fixture_has_logged(chief, "joining, step 0"));
     expect_adopted(chief, 1);
     const json_t *samples =
         json_object_get(cluster_run_json(chief), "untrained_samples");
