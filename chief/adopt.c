@@ -285,11 +285,20 @@ static void take_missing_progress(struct run *run) {
     }
 }
 
-/* By the view, and what they have told. */
-static void take_progress(struct run *run, int64_t now) {
+static void take_past(struct run_trainer *trainer, const Capstan__Slot *slot) {
+    trainer->past_samples = slot->past_samples;
+    trainer->past_loss = slot->past_loss;
+    trainer->at_evaluation.samples = slot->past_samples;
+    trainer->at_evaluation.loss = slot->past_loss;
+}
+
+/* By the newest VIEW, and what they have told. */
+static void take_progress(struct run *run, const Capstan__View *view,
+                          int64_t now) {
     const struct adoption *core = &run->adopt->core;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
+        take_past(trainer, view->slots[r]);
         if (run->roster.slots[r].state != ROSTER_HELD)
             continue;
         trainer->in_view = true;
@@ -435,12 +444,13 @@ static enum status adopt_run(struct run *run, int64_t now,
     if (!run->plan.layout || run->phase != RUN_JOINING)
         return status_fail(why, FAILURE_BAD_MESSAGE, "%s",
                            run->text[0] ? run->text : "it has no model");
-    run->bandwidth.gbits = rejoin_of(run, newest)->view->link_gbits;
+    const Capstan__View *view = rejoin_of(run, newest)->view;
+    run->bandwidth.gbits = view->link_gbits;
     enum status status =
         planning_take_over(run, rejoin_of(run, newest)->plan, why);
     if (status)
         return status;
-    take_progress(run, now);
+    take_progress(run, view, now);
     for (uint32_t p = run->roster.num_ranks; p < run->roster.count; p++)
         rewind_take_copy(run, run->adopt->answers[p].control->join);
     status = checkpoint_policy_take_over(run, find_heard(run).least, why);

@@ -255,7 +255,7 @@ uint64_t run_samples(const struct run *run, uint64_t step) {
     const struct run_schedule *run_schedule = &run->plan.schedule;
     if (run->job->model.type == JOB_EXTERNAL)
         return (run->plan.has_restored ? run->plan.restored.samples : 0) +
-               run_total(run).samples;
+               run_total(run).samples + run->checkpoints.uncounted;
     uint64_t batches =
         (step - run_schedule->start + run_schedule->start_batch) *
         run_schedule->accumulation;

@@ -937,6 +937,12 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->from_clock = entry.from;
     message->incarnation = entry.incarnation;
     message->live = entry.live;
+    message->past_samples = trainer->past_samples;
+    message->past_loss = trainer->past_loss;
+    if (!entry.incarnation) { /* nobody counts on in its place */
+        message->past_samples += trainer->heartbeat.samples;
+        message->past_loss += trainer->heartbeat.loss_sum;
+    }
 }
 
 /* Sends to trainer TO; NULL: to every ps. */

@@ -440,6 +440,22 @@ enum status checkpoint_policy_find_start(struct run *run, struct failure *why) {
     return STATUS_OK;
 }
 
+/* A trainer of a caller's model may have died while the run had no chief. */
+static enum status take_uncounted(struct run *run, struct failure *why) {
+    struct manifest manifest;
+    if (run->job->model.type != JOB_EXTERNAL)
+        return STATUS_OK;
+    enum status status =
+        manifest_read_alone(&manifest, run->checkpoints.folder, why);
+    if (status)
+        return status;
+    uint64_t counted = run_samples(run, manifest.step);
+    if (manifest.samples > counted)
+        run->checkpoints.uncounted = manifest.samples - counted;
+    manifest_clear(&manifest);
+    return STATUS_OK;
+}
+
 /* Deltas are against what the ps know as the base, which may be an older
  * one than this: a full checkpoint is due before the next. */
 enum status checkpoint_policy_take_over(struct run *run, uint64_t step,
@@ -456,6 +472,7 @@ enum status checkpoint_policy_take_over(struct run *run, uint64_t step,
         own->has_saved = true;
         own->saved = steps[count - 1];
         checkpoint_folder(dir, own->saved, own->folder, sizeof own->folder);
+        status = take_uncounted(run, why);
     }
     free(steps);
     own->requested = schedule->delta_every_steps > 0;

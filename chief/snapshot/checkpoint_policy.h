@@ -18,6 +18,7 @@ struct run_checkpoints {
     struct dir_lock *dir_lock; /* lock on checkpoint.dir, or NULL */
     uint64_t saved;            /* step of the newest complete checkpoint */
     bool has_saved;
+    uint64_t uncounted;   /* samples of it that no trainer tells any more */
     double saved_seconds; /* from the first holder's copy of it to its end */
     int64_t complete_at;  /* when it was complete; 0: in an earlier run */
     uint64_t written;     /* how many this run has completed */

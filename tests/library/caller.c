@@ -954,6 +954,9 @@ static int find_course(struct caller *caller, struct course *course,
     if (!result)
         memcpy(course, data, sizeof *course);
     if (!result)
+        fprintf(stderr, "goes on from step %llu\n",
+                (unsigned long long)position.step);
+    if (!result)
         result = expect(late || course->step == position.step,
                         "kept step less that of the run",
                         (double)course->step - (double)position.step);
