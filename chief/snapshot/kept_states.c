@@ -157,7 +157,8 @@ bool kept_states_awaited(const struct run *run, uint64_t step, char *name) {
 /* May RANK have kept, with STEP, what only the chief before had? */
 static bool is_unknown(const struct run *run, uint32_t rank, uint64_t step) {
     const struct run_trainer *trainer = &run->trainers[rank];
-    return step <= run->checkpoints.kept.adopted &&
+    uint64_t adopted = run->checkpoints.kept.adopted;
+    return adopted && step <= adopted &&
            (trainer->absence.is_gone || trainer->from > step);
 }
 
