@@ -858,7 +858,7 @@ def rejoins(again=False, early=False):
 def gathers():
     """Calls a collective after each step until the file `done` is there, and
     prints what it gave."""
-    run = capstan.init(timeouts={"step": 12, "peer": 3}, **processes.led(100))
+    run = capstan.init(timeouts={"step": 600, "peer": 3}, **processes.led(100))
     w = np.zeros(2, np.float32)
     run.declare("w", w)
     run.start()

@@ -4,7 +4,9 @@
  *
  * A rank that has joined again finds the others in the next generation of the
  * group, of which the chief tells all ranks. Its keys and its count of calls
- * are its own, so that those of before mean nothing in it. */
+ * are its own, so that those of before mean nothing in it. A rank that waits
+ * for the others in its first step says so: they do not wait for its call
+ * before they are there. */
 #include "worker/collective/trainer_group.h"
 
 #include "core/base/time.h"
@@ -15,6 +17,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +30,11 @@ enum {
 };
 static const double ROLL_SECONDS = 2; /* for those that wait to say so */
 static const double GENERATION_SECONDS = 0.2; /* between looks for the next */
+#define GENERATION_PREFIX "trainers/%u/"
 #define HERE_KEY "here/%u"
+/* The step that a rank waits for when it starts, and its first one. */
+static const char *const step_keys[] = {GENERATION_PREFIX "start/%u",
+                                        GENERATION_PREFIX "step/%u"};
 
 enum call_state { CALL_NONE, CALL_RUNS, CALL_ENDED };
 
@@ -44,6 +51,10 @@ struct trainer_group {
     struct trainer_call call;
     struct trainer_call *calls; /* of each rank */
     uint64_t count;             /* calls begun in the generation */
+    uint64_t step;              /* of the call: that the caller has ended */
+    bool again;                 /* the call failed, and the next may not */
+    uint32_t said;              /* generation in which it said what it awaits */
+    _Atomic uint64_t ended;     /* the caller's last step */
     uint32_t met;               /* first ranks that are in the first of them */
     char *data;                 /* of the call, of all ranks if it gathers */
     char *parts;                /* of all ranks, of one that reduces */
@@ -58,7 +69,7 @@ static size_t data_bytes(const struct trainer_group *group,
 
 static const char *prefixed(const struct trainer_group *group, const char *key,
                             char *text) {
-    snprintf(text, KEY_BYTES, "trainers/%u/%s", group->generation, key);
+    snprintf(text, KEY_BYTES, GENERATION_PREFIX "%s", group->generation, key);
     return text;
 }
 
@@ -144,6 +155,29 @@ static uint32_t newest_generation(const struct trainer_group *group) {
     }
 }
 
+/* Says in the newest GENERATION that this rank waits for STEP of the others. */
+static void say_awaited(const struct trainer_group *group, uint32_t generation,
+                        uint64_t step, bool starts) {
+    struct failure unused;
+    char key[KEY_BYTES], text[24];
+    snprintf(key, sizeof key, step_keys[!starts], generation,
+             group->settings.rank);
+    int length = snprintf(text, sizeof text, "%llu", (unsigned long long)step);
+    enum status ignored = group->all->set(group->all->context, key, text,
+                                          (size_t)length, &unused);
+    (void)ignored;
+}
+
+void trainer_group_awaits(struct trainer_group *group, uint64_t step,
+                          bool starts) {
+    const struct trainer_group first = {.all = group->all};
+    say_awaited(group, newest_generation(&first), step, starts);
+}
+
+void trainer_group_note_step(struct trainer_group *group, uint64_t step) {
+    atomic_store(&group->ended, step);
+}
+
 static bool is_outdated(const struct trainer_group *group) {
     return newest_generation(group) > group->generation;
 }
@@ -176,14 +210,50 @@ static enum status check_lost(const struct trainer_group *group,
                : STATUS_OK;
 }
 
-/* As trainers_get, which ends too once the generation is outdated, or lacks a
- * rank. */
-static enum status get_in_generation(struct trainer_group *group,
+/* The last step for which RANK has said, in any generation, that it waits; 0:
+ * it has said none. */
+static uint64_t awaited_by(const struct trainer_group *group, uint32_t rank) {
+    const struct collective_store *all = group->all;
+    struct failure unused;
+    char key[KEY_BYTES], text[24];
+    uint64_t last = 0;
+    for (uint32_t g = 1; g <= group->generation; g++)
+        for (int k = 0; k < 2; k++) {
+            void *value = NULL;
+            size_t size = 0;
+            snprintf(key, sizeof key, step_keys[k], g, rank);
+            if (all->get(all->context, key, 0, &value, &size, &unused))
+                continue;
+            snprintf(text, sizeof text, "%.*s", (int)size, (char *)value);
+            free(value);
+            uint64_t step = strtoull(text, NULL, 10);
+            last = step > last ? step : last;
+        }
+    return last;
+}
+
+/* Does RANK, which has joined again, wait for a step of this rank? */
+static enum status check_step_of(struct trainer_group *group, uint32_t rank,
+                                 struct failure *why) {
+    uint64_t awaited = awaited_by(group, rank);
+    group->again = awaited > group->step;
+    return group->again
+               ? status_fail(
+                     why, FAILURE_PEER_LOST,
+                     "rank %u has joined again and waits for step %llu; "
+                     "calls work once this rank has taken it",
+                     rank, (unsigned long long)awaited)
+               : STATUS_OK;
+}
+
+/* As trainers_get of what RANK sets, which ends too once the generation is
+ * outdated or lacks a rank, or RANK waits for this one. */
+static enum status get_in_generation(struct trainer_group *group, uint32_t rank,
                                      const char *key, int64_t until,
                                      void **value, size_t *size,
                                      struct failure *why) {
+    int64_t look = 0;
     for (;;) {
-        int64_t look = time_now() + time_from_seconds(GENERATION_SECONDS);
         bool is_last = look >= until;
         enum status status =
             trainers_get(group, key, is_last ? until : look, value, size, why);
@@ -191,8 +261,11 @@ static enum status get_in_generation(struct trainer_group *group,
             return status;
         *why = (struct failure){.code = FAILURE_NONE};
         status = check_lost(group, why);
+        if (!status)
+            status = check_step_of(group, rank, why);
         if (status)
             return status;
+        look = time_now() + time_from_seconds(GENERATION_SECONDS);
     }
 }
 
@@ -223,9 +296,9 @@ static enum status meet(struct trainer_group *group, int64_t until,
         void *value = NULL;
         size_t size;
         snprintf(key, sizeof key, HERE_KEY, rank);
-        status = sets
-                     ? trainers_set(group, key, "", 0, why)
-                     : get_in_generation(group, key, until, &value, &size, why);
+        status = sets ? trainers_set(group, key, "", 0, why)
+                      : get_in_generation(group, rank, key, until, &value,
+                                          &size, why);
         free(value);
         if (status == STATUS_RETRY && !sets && why->code != FAILURE_PEER_LOST)
             status_fail(why, FAILURE_PEER_SILENT,
@@ -271,7 +344,8 @@ static void ask_for_next_generation(struct trainer_group *group) {
     struct failure unused;
     unsigned rank;
     char key[KEY_BYTES];
-    if (group->connected || !group->generation || has_lost(group, &rank))
+    if (group->connected || !group->generation || group->again ||
+        has_lost(group, &rank))
         return;
     snprintf(key, sizeof key, RENDEZVOUS_AGAIN_KEY, group->generation);
     enum status ignored =
@@ -462,12 +536,32 @@ static void note_failed_call(struct trainer_group *group, struct failure *why) {
     status_context(why, "%s", text);
 }
 
+/* After a call that failed the caller may be in another step when the next
+ * generation begins, and wait there for a rank that is in the call. */
+static void look_for_next(struct trainer_group *group) {
+    uint64_t ended = atomic_load(&group->ended);
+    uint32_t newest = newest_generation(group);
+    if (newest == group->said || newest <= group->generation ||
+        ended <= group->step)
+        return;
+    group->said = newest;
+    say_awaited(group, newest, ended, false);
+}
+
+static void await_call(struct trainer_group *group) {
+    bool looks = group->why.code != FAILURE_NONE;
+    int64_t look = time_now() + time_from_seconds(GENERATION_SECONDS);
+    waiter_wait(&group->waiter, looks ? look : TIME_NEVER, NULL);
+    if (looks && group->state != CALL_RUNS)
+        look_for_next(group);
+}
+
 static void *serve_trainer_calls(void *argument) {
     struct trainer_group *group = argument;
     waiter_enter(&group->waiter);
     while (!group->waiter.cancelled) {
         if (group->state != CALL_RUNS) {
-            waiter_wait(&group->waiter, TIME_NEVER, NULL);
+            await_call(group);
             continue;
         }
         waiter_leave(&group->waiter);
@@ -507,7 +601,8 @@ static enum status start_trainer_calls(struct trainer_group *group,
 /* The mutex is held. */
 static enum status begin_trainer_call(struct trainer_group *group,
                                       const struct trainer_call *call,
-                                      const char *data, struct failure *why) {
+                                      const char *data, uint64_t step,
+                                      struct failure *why) {
     size_t bytes = data_bytes(group, call);
     if (group->state != CALL_NONE)
         return memcmp(&group->call, call, sizeof *call)
@@ -516,8 +611,9 @@ static enum status begin_trainer_call(struct trainer_group *group,
                                  "is complete")
                    : STATUS_OK;
     *why = group->why;
-    if (why->code != FAILURE_NONE && !is_outdated(group))
+    if (why->code != FAILURE_NONE && !group->again && !is_outdated(group))
         return failure_code_status(why->code);
+    group->again = false;
     *why = (struct failure){.code = FAILURE_NONE};
     char *copy = realloc(group->data, bytes ? bytes : 1);
     if (!copy)
@@ -527,6 +623,7 @@ static enum status begin_trainer_call(struct trainer_group *group,
     if (bytes)
         memcpy(copy, data, bytes);
     group->call = *call;
+    group->step = step;
     enum status status = start_trainer_calls(group, why);
     if (!status)
         group->state = CALL_RUNS;
@@ -572,16 +669,17 @@ static enum status check_trainer_call(const struct trainer_group *group,
 
 enum trainer_call_result trainer_group_call(struct trainer_group *group,
                                             const struct trainer_call *call,
-                                            void *data, int64_t until,
+                                            void *data, uint64_t step,
+                                            int64_t until,
                                             struct failure *why) {
     if (check_trainer_call(group, call, why))
         return TRAINER_CALL_FAILED;
     if (group->settings.size == 1)
         return TRAINER_CALL_DONE;
     waiter_enter(&group->waiter);
-    enum trainer_call_result result = begin_trainer_call(group, call, data, why)
-                                          ? TRAINER_CALL_FAILED
-                                          : TRAINER_CALL_DONE;
+    enum trainer_call_result result =
+        begin_trainer_call(group, call, data, step, why) ? TRAINER_CALL_FAILED
+                                                         : TRAINER_CALL_DONE;
     pthread_cond_broadcast(&group->waiter.changed);
     if (!result)
         result = await_trainer_call(group, data, until, why);

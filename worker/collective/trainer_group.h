@@ -10,6 +10,7 @@
 #include "core/base/status.h"
 #include "worker/collective/collective.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,11 +69,20 @@ void trainer_group_cancel(struct trainer_group *group);
 /* Clears *GROUP (may be NULL); no thread may be in a call. */
 void trainer_group_close(struct trainer_group **group);
 
-/* One thread calls. DATA is written once it is done: TRAINER_ALL_GATHER takes
+/* This rank, which has joined a run under way, waits for STEP of the others: it
+ * STARTS, or STEP is its own first too. */
+void trainer_group_awaits(struct trainer_group *group, uint64_t step,
+                          bool starts);
+
+/* The caller has ended STEP. */
+void trainer_group_note_step(struct trainer_group *group, uint64_t step);
+
+/* One thread calls, which has ended STEP (UINT64_MAX: it does not train yet).
+ * DATA is written once it is done: TRAINER_ALL_GATHER takes
  * this rank's piece from the place of its rank among those of all ranks. */
 enum trainer_call_result trainer_group_call(struct trainer_group *group,
                                             const struct trainer_call *call,
-                                            void *data, int64_t until,
-                                            struct failure *why);
+                                            void *data, uint64_t step,
+                                            int64_t until, struct failure *why);
 
 #endif

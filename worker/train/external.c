@@ -277,10 +277,12 @@ enum external_result external_collective(struct external *external,
     waiter_enter(&external->waiter);
     external->calls_others = true;
     waiter_leave(&external->waiter);
-    if (!external_enter(external))
+    struct trainer *trainer = external_enter(external);
+    if (!trainer)
         return EXTERNAL_OVER;
+    uint64_t step = external->started ? trainer->clock : UINT64_MAX;
     enum trainer_call_result result =
-        trainer_group_call(external->trainers, call, data, until, why);
+        trainer_group_call(external->trainers, call, data, step, until, why);
     external_leave(external);
     if (result == TRAINER_CALL_OVER)
         return external_late(external, until);

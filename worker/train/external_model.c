@@ -7,6 +7,7 @@
 #include "core/store/manifest.h"
 #include "core/tensor/rule.h"
 #include "core/tensor/rule_form.h"
+#include "worker/collective/trainer_group.h"
 #include "worker/train/external_internal.h"
 
 #include <errno.h>
@@ -555,6 +556,8 @@ static enum external_result start_training(struct external *external,
         external_report(trainer, &why);
         return EXTERNAL_OVER;
     }
+    if (!external->requested && external_has_joined(trainer))
+        trainer_group_awaits(external->trainers, trainer->from - 1, true);
     if (!external->requested && request_weights(external, trainer, &why)) {
         external_report(trainer, &why);
         return EXTERNAL_OVER;

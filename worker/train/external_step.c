@@ -4,6 +4,7 @@
 #include "worker/train/external_internal.h"
 
 #include "core/base/time.h"
+#include "worker/collective/trainer_group.h"
 #include "worker/exchange/client/window.h"
 
 #include <math.h>
@@ -340,6 +341,9 @@ static void count_step(struct external *external, struct trainer *trainer,
         external->tensors[p].pushed = false;
     external->num_pushed = 0;
     trainer->clock++;
+    trainer_group_note_step(external->trainers, trainer->clock);
+    if (trainer->clock == trainer->from && external_has_joined(trainer))
+        trainer_group_awaits(external->trainers, trainer->clock, false);
     trainer_step_add(trainer, &result);
     external->counted = true;
 }
