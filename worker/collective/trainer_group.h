@@ -77,7 +77,8 @@ void trainer_group_awaits(struct trainer_group *group, uint64_t step,
 /* The caller has ended STEP. */
 void trainer_group_note_step(struct trainer_group *group, uint64_t step);
 
-/* One thread calls, which has ended STEP (UINT64_MAX: it does not train yet).
+/* One thread calls, which has ended STEP (UINT64_MAX: it does not train yet, or
+ * waits for no other's step).
  * DATA is written once it is done: TRAINER_ALL_GATHER takes
  * this rank's piece from the place of its rank among those of all ranks. */
 enum trainer_call_result trainer_group_call(struct trainer_group *group,

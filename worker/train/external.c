@@ -280,7 +280,8 @@ enum external_result external_collective(struct external *external,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
-    uint64_t step = external->started ? trainer->clock : UINT64_MAX;
+    bool steps = external->started && trainer_is_synchronous(trainer);
+    uint64_t step = steps ? trainer->clock : UINT64_MAX;
     enum trainer_call_result result =
         trainer_group_call(external->trainers, call, data, step, until, why);
     external_leave(external);
