@@ -14,11 +14,10 @@ enum { FREE_MEMORY_LIMITS = 8, FREE_MEMORY_KEY = 96, FREE_MEMORY_NAME = 160 };
  * memory.max". */
 struct free_memory_limit {
     uint64_t free; /* bytes, memory that can be swapped out included */
-    uint64_t
-        held; /* bytes of a trainer's, not in `free`, which free_memory_held
-                 has told: what the plan counts is there already */
-    uint64_t most;  /* bytes if no other process took any; equal to `free` for a
-                       process's own limit */
+    uint64_t held; /* bytes, not in `free`, that a trainer holds already of what
+                      its run's plan counts: free_memory_held() */
+    uint64_t most; /* bytes if no other process took any; equal to `free` for a
+                      process's own limit */
     bool addresses; /* of address space, which mapped files take too */
     char key[FREE_MEMORY_KEY], name[FREE_MEMORY_NAME];
 };

@@ -36,10 +36,9 @@ extern const struct dataset_table idx_dataset_table;
  * truncated, overlong, damaged or inconsistent file; WHY names the file, the
  * byte of the uncompressed content, found and expected. The caller owns *OUT.
  *
- * The last two sets that were freed stay in memory, and are had again without
- * reading if the next ones that are loaded are of the same files, unchanged: a
- * run that goes back, or one of a series, has its data at once. Others free
- * both. */
+ * The last two sets that were freed stay in memory, for a run that goes back,
+ * or the next of a series. A load of the same two files, unchanged, takes such
+ * a set and reads nothing; a load of other files frees both. By any thread. */
 enum status idx_dataset_load(struct dataset **out, const char *images_path,
                              const char *labels_path, const struct log *log,
                              struct failure *why) MUST_CHECK;

@@ -205,7 +205,7 @@ static bool ended_silently(struct link *link,
     return silent && !refused;
 }
 
-/* Is the end of CONNECTION told of, which sent no message? */
+/* Is it to be logged that CONNECTION ended without a message? */
 static bool is_reported(struct link *link,
                         const struct link_connection *connection, int64_t now) {
     bool stayed = connection->since && now - connection->since >= BRIEF;
