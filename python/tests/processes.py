@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import functools
 import gc
@@ -34,24 +35,25 @@ SETTINGS = {"PYTHONPATH": str(TESTS.parent), "OMP_NUM_THREADS": "1"}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_given: set[int] = set()
+_given: collections.deque[int] = collections.deque(maxlen=500)
 
 
 def free_port() -> int:
-    """One that was not given before, below the ports that the system gives to
+    """None of those given last, below the ports that the system gives to
     outgoing connections. Processes that run tests at once take others."""
     first = 12000 + os.getpid() % 20 * 1000
-    while True:
+    for _ in range(10000):
         port = random.randrange(first, first + 1000)
         if port in _given:
             continue
         with socket.socket() as found:
             try:
                 found.bind(("", port))
-                _given.add(port)
+                _given.append(port)
                 return port
             except OSError:
                 continue
+    raise OSError(f"no port from {first} on is free")
 
 
 class Forked:
