@@ -311,7 +311,8 @@ static void take_progress(struct run *run, const Capstan__View *view,
     }
     take_missing_progress(run);
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->roster.slots[r].state == ROSTER_VACATED)
+        if (run->roster.slots[r].state == ROSTER_VACATED &&
+            !run_is_beyond(run, r))
             run->trainers[r].absence =
                 (struct run_absence){.is_gone = true,
                                      .since = run_step(run),

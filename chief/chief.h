@@ -32,6 +32,8 @@ struct chief_settings {
     bool trains; /* the chief has a trainer of its own; a worker 0 that leads
                     joins as a worker */
     uint32_t num_workers, num_ps;
+    uint32_t num_beyond; /* of the workers, the last ones: beyond the cluster's
+                            list, not awaited; fewer than there are trainers */
     bool allreduce;      /* the trainers hold the weights, no ps does */
     const char *backend; /* its collective backend, or "auto" */
     double join_timeout; /* seconds */

@@ -408,7 +408,9 @@ static bool is_own_slot(const struct run *run, const struct roster_slot *slot) {
 static bool is_any_member_away(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        if (slot->state != ROSTER_HELD && !is_own_slot(run, slot))
+        bool is_beyond =
+            slot->rank != ROSTER_NO_RANK && run_is_beyond(run, slot->rank);
+        if (slot->state != ROSTER_HELD && !is_own_slot(run, slot) && !is_beyond)
             return true;
     }
     return false;
@@ -582,7 +584,8 @@ static void take_counts(struct run *run) {
 }
 
 bool rewind_lacks(const struct run *run, uint32_t rank) {
-    return rewind_is_second(run) && run->lineage->ranks[rank].is_away &&
+    bool is_away = rewind_is_second(run) && run->lineage->ranks[rank].is_away;
+    return (is_away || run_is_beyond(run, rank)) &&
            run->roster.slots[rank].state != ROSTER_HELD;
 }
 
@@ -590,8 +593,10 @@ void rewind_fill_in(struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         if (!rewind_lacks(run, r))
             continue;
-        run->roster.slots[r].state = ROSTER_VACATED;
         run->trainers[r].synthetic = true; /* it takes no memory */
+        if (run_is_beyond(run, r))
+            continue;
+        run->roster.slots[r].state = ROSTER_VACATED;
         run->trainers[r].devices = run->lineage->ranks[r].devices;
         run->trainers[r].share_samples = run->lineage->ranks[r].share_samples;
     }

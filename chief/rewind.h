@@ -139,12 +139,13 @@ void rewind_keep_copy(struct run *run, uint64_t step, char *manifest,
  * again, and takes over what the steps before it lack. */
 void rewind_go_on(struct run *run);
 
-/* Does RUN begin without RANK, which was not there when the last one went back,
- * and has not joined since? It comes in as into any running run. */
+/* Does RUN begin without RANK, which has not joined, and is beyond the list or
+ * was not there when the last run went back? It comes in as into any running
+ * run. */
 bool rewind_lacks(const struct run *run, uint32_t rank);
 
 /* RUN is about to be planned: of ranks that it lacks the plan has what it had
- * before. */
+ * before, of those beyond the list nothing. */
 void rewind_fill_in(struct run *run);
 
 /* The folder of RUN's newest checkpoint, or of that to which it was to go back

@@ -120,6 +120,28 @@ bool run_trainers_keep_weights(const struct run *run) {
     return run->job->optimizer.type == OPTIMIZER_NONE && !run->allreduce;
 }
 
+uint32_t run_num_shares(const struct run *run) {
+    return run->roster.num_ranks - run->num_beyond;
+}
+
+bool run_is_beyond(const struct run *run, uint32_t rank) {
+    return rank >= run_num_shares(run);
+}
+
+uint32_t run_count_joined(const struct run *run) {
+    uint32_t joined = 0;
+    for (uint32_t r = run_num_shares(run); r < run->roster.num_ranks; r++) {
+        const struct run_trainer *trainer = &run->trainers[r];
+        joined += trainer->from || trainer->past_samples ||
+                  trainer->heartbeat.samples;
+    }
+    return joined;
+}
+
+uint32_t run_count_trainers(const struct run *run) {
+    return run_num_shares(run) + run_count_joined(run);
+}
+
 bool run_is_live(const struct run *run, uint32_t rank) {
     return run->roster.slots[rank].state == ROSTER_HELD &&
            run->trainers[rank].from && !run->trainers[rank].finished;

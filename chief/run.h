@@ -117,6 +117,9 @@ struct run {
     struct job *job;
     memory_footprint_of_model *model_memory; /* NULL: external */
     uint64_t id, incarnation;
+    uint32_t num_beyond;  /* of the ranks, the last ones: workers beyond the
+                             cluster's list, which may join and have no share of
+                             the data of their own */
     bool trains;          /* the chief has a trainer */
     bool allreduce;       /* rank 0 holds the weights, no ps does */
     bool together;        /* all processes are on this machine */
@@ -205,6 +208,18 @@ bool run_tests_again(const struct run *run);
 /* By ps with optimizer None: the ps have weights only where a snapshot is
  * taken. */
 bool run_trainers_keep_weights(const struct run *run);
+
+/* How many ranks have a share of the data, each its own: the first ones. */
+uint32_t run_num_shares(const struct run *run);
+
+/* Is RANK that of a worker beyond the cluster's list? Nobody awaits it. */
+bool run_is_beyond(const struct run *run, uint32_t rank);
+
+/* How many of those have taken part so far. */
+uint32_t run_count_joined(const struct run *run);
+
+/* Those and all that the cluster lists. */
+uint32_t run_count_trainers(const struct run *run);
 
 /* The trainer is in the training loop. */
 bool run_is_live(const struct run *run, uint32_t rank);

@@ -319,12 +319,21 @@ static uint32_t count_workers(const struct cluster *cluster,
     return job->workers ? job->workers : listed;
 }
 
+/* Of those, the workers beyond the list that may join. */
+static uint32_t count_beyond(const struct cluster *cluster,
+                             const struct job *job) {
+    uint32_t listed = cluster->jobs[CLUSTER_WORKER].count;
+    bool may_join = cluster->join && !cluster->local && job->workers > listed;
+    return may_join ? job->workers - listed : 0;
+}
+
 struct strategy_case composition_members(const struct options *options,
                                          const struct cluster *cluster,
                                          const struct job *job) {
     uint32_t trains = chief_trains(options, cluster, job);
     return (struct strategy_case){
-        .trainers = count_workers(cluster, job) + trains,
+        .trainers =
+            count_workers(cluster, job) - count_beyond(cluster, job) + trains,
         .num_ps = cluster->jobs[CLUSTER_PS].count,
         .alone = cluster->local,
         .members =
@@ -491,6 +500,48 @@ static bool leads_first(const struct composition *composition) {
                                    : !composition->rejoin_within;
 }
 
+/* Why no worker beyond the list may join the run of JOB, whatever its cluster;
+ * NULL: none. */
+static const char *find_join_obstacle(const struct composition *composition,
+                                      bool allreduce) {
+    const struct job *job = composition->job;
+    if (composition->series_run)
+        return "all trainers take part in every run of a comparison";
+    if (job->model.type == JOB_EXTERNAL)
+        return "model.type is external, and the ranks of a script or program "
+               "are fixed";
+    if (allreduce)
+        return "the run is by all-reduce, whose ranks are fixed: list a ps";
+    if (!job->staleness)
+        return "strategy.staleness is 0: allowed are 1 and more, and \"inf\"";
+    return NULL;
+}
+
+/* With --join. */
+static enum status check_join(const struct composition *composition,
+                              const struct strategy_case *members,
+                              bool allreduce, struct failure *why) {
+    const struct cluster_job *workers =
+        &composition->cluster->jobs[CLUSTER_WORKER];
+    const char *obstacle = find_join_obstacle(composition, allreduce);
+    if (!obstacle && !members->num_ps)
+        obstacle = "the cluster lists no ps";
+    if (!obstacle && workers->sparse)
+        obstacle = "the cluster gives its workers by index, so that none is "
+                   "beyond the list";
+    if (obstacle)
+        return status_fail(why, FAILURE_JOB_UNFIT, "--join: %s", obstacle);
+    if (count_beyond(composition->cluster, composition->job))
+        return STATUS_OK;
+    return status_fail(why, FAILURE_JOB_UNFIT,
+                       "--join: the job's workers, the most that may take "
+                       "part, is %u%s; allowed are more than the cluster "
+                       "lists, %u",
+                       composition->job->workers,
+                       composition->job->workers ? "" : " (not given)",
+                       workers->count);
+}
+
 /* Reads the job and the secret, and chooses how the MEMBERS train. */
 static enum status choose_strategy(struct composition *composition,
                                    const struct role *role,
@@ -508,6 +559,8 @@ static enum status choose_strategy(struct composition *composition,
     *members =
         composition_members(composition->options, composition->cluster, job);
     status = strategy_choose(strategy, job, members, &role->log, why);
+    if (!status && composition->cluster->join)
+        status = check_join(composition, members, strategy->allreduce, why);
     return status ? status
                   : job_check_batch(composition->job, members->trainers, why);
 }
@@ -576,6 +629,7 @@ static void complete_chief(struct composition *composition, struct role *role,
         .backend = strategy->backend,
         .trains = trains,
         .num_workers = count_workers(cluster, job),
+        .num_beyond = count_beyond(cluster, job),
         .num_ps = alone ? 1 : members->num_ps,
         .join_timeout = join_timeout(composition),
         .link_gbits = options->link_gbits,

@@ -258,6 +258,7 @@ static enum status worker_control_handle_welcome(
                                        .run = worker->process.run,
                                        .rank = worker->rank,
                                        .num_ranks = worker->num_ranks,
+                                       .num_beyond = welcome->num_beyond,
                                        .joins_late = welcome->under_way,
                                        .requests_assignment = true,
                                        .has_secret = has_secret,

@@ -120,6 +120,7 @@ static void welcome(struct run *run, struct roster_slot *slot) {
     message.job = run->job->text;
     message.rank = slot->rank;
     message.trainers = run->roster.num_ranks;
+    message.num_beyond = run->num_beyond;
     message.chief_incarnation = run->incarnation;
     message.under_way = run->phase == RUN_TRAINING;
     message.chief_within = rewind_chief_within(run);
@@ -368,6 +369,22 @@ static void answer_waiting(struct run *run, uint32_t peer) {
                  refusal);
 }
 
+static void describe_no_slot(const struct run *run, const Capstan__Join *join,
+                             char *text, size_t size) {
+    const char *beyond =
+        run->num_beyond
+            ? ", of which the last may join (workers in the job)"
+            : "; a worker beyond the list may join an asynchronous run by ps "
+              "whose chief has --join and whose job has \"workers\"";
+    snprintf(
+        text, size, "this run has no %s %u: it has %u trainer%s and %u ps%s",
+        join->role < CLUSTER_ROLES
+            ? cluster_role_name((enum cluster_role)join->role)
+            : "task of that kind",
+        join->index, run->roster.num_ranks, log_plural(run->roster.num_ranks),
+        run->roster.num_ps, join->role == CLUSTER_WORKER ? beyond : "");
+}
+
 /* Does this run have a slot for JOIN? Otherwise the sender is refused. SLOT may
  * be NULL: there is none. */
 static bool is_expected(struct run *run, const struct control_message *incoming,
@@ -402,13 +419,7 @@ static bool is_expected(struct run *run, const struct control_message *incoming,
         answer_waiting(run, peer);
         return false;
     }
-    snprintf(text, sizeof text,
-             "this run has no %s %u: it has %u trainer%s and %u ps",
-             join->role < CLUSTER_ROLES
-                 ? cluster_role_name((enum cluster_role)join->role)
-                 : "task of that kind",
-             join->index, run->roster.num_ranks,
-             log_plural(run->roster.num_ranks), run->roster.num_ps);
+    describe_no_slot(run, join, text, sizeof text);
     refuse(run, peer, FAILURE_SLOT_UNKNOWN, text);
     return false;
 }
@@ -644,8 +655,9 @@ static uint64_t last_step(const struct run *run, uint32_t rank) {
 static void leave_untrained(struct run *run, const struct roster_slot *slot) {
     struct run_absence *absence = &run->trainers[slot->rank].absence;
     char name[64];
-    if (run->phase != RUN_TRAINING || run->shutdown.interrupted)
-        return; /* it has ended its part, or all do */
+    if (run->phase != RUN_TRAINING || run->shutdown.interrupted ||
+        run_is_beyond(run, slot->rank))
+        return; /* it has ended its part, or all do, or others have its share */
     absence->is_gone = true;
     absence->since = last_step(run, slot->rank);
     if (!absence->steps)
@@ -657,7 +669,7 @@ static void leave_untrained(struct run *run, const struct roster_slot *slot) {
         run->log, "share_untrained",
         "after step %" PRIu64 " nothing of %s's share of the data, 1 of %u, "
         "is trained%s: %s",
-        absence->since, name, run->roster.num_ranks,
+        absence->since, name, run_num_shares(run),
         run->no_restart ? " any more, though the run may end with 0" : "",
         run->no_restart
             ? "to train it, end this run (SIGINT writes a checkpoint, if "

@@ -3,6 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/plan/memory_plan.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "proto/plan/run_schedule.h"
 
@@ -87,7 +88,7 @@ static bool check_uniform(struct run *run) {
 static bool device_replicas_solve_batch(struct run *run, struct job *job) {
     uint32_t other;
     struct job_replicas replicas = {
-        run->roster.num_ranks, run->plan.num_replicas,
+        run_num_shares(run), run->plan.num_replicas,
         is_uniform(run, &other) ? run->trainers[0].replicas : 0};
     struct failure why;
     if (job_solve_replicas(job, replicas, &why)) {
@@ -102,7 +103,7 @@ static bool device_replicas_solve_batch(struct run *run, struct job *job) {
 static uint64_t longest_share(struct run *run) {
     uint64_t most = 0;
     run->plan.share_samples = 0;
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+    for (uint32_t r = 0; r < run_num_shares(run); r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         uint64_t batches = run_schedule_share_batches(
             trainer->share_samples / trainer->replicas, 1,
@@ -119,7 +120,7 @@ static void warn_of_short_share(const struct run *run) {
     uint64_t least = UINT64_MAX;
     uint32_t rank = 0, replicas = run->plan.num_replicas;
     char name[64];
-    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+    for (uint32_t r = 0; r < run_num_shares(run); r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         uint64_t share =
             trainer->share_samples
@@ -194,14 +195,17 @@ struct device_replicas_local_rank device_replicas_local_rank(
 }
 
 /* A trainer that took all devices before another one joined on its machine
- * keeps only the first. */
+ * keeps only the first. One that may join needs as many as the others. */
 static void device_replicas_count(struct run *run) {
     run->plan.num_replicas = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct run_trainer *trainer = &run->trainers[r];
         bool shares = device_replicas_local_rank(run, r).trainers > 1;
         trainer->replicas = shares ? 1 : trainer->devices;
-        run->plan.num_replicas += trainer->replicas;
+        if (!run_is_beyond(run, r))
+            run->plan.num_replicas += trainer->replicas;
+        else if (rewind_lacks(run, r))
+            trainer->replicas = run->trainers[0].replicas;
     }
 }
 
@@ -287,7 +291,7 @@ static void list_devices(const struct run *run, char *text, size_t size) {
 
 void device_replicas_describe(const struct run *run, char *text, size_t size) {
     const char *noun = run->trains ? "trainer" : "worker";
-    uint32_t trainers = run->roster.num_ranks, other;
+    uint32_t trainers = run_num_shares(run), other;
     uint32_t each = run->trainers[0].replicas;
     char listed[256];
     list_devices(run, listed, sizeof listed);
@@ -307,7 +311,7 @@ void device_replicas_describe(const struct run *run, char *text, size_t size) {
 
 static bool all_known(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (!run->trainers[r].visible_devices.known)
+        if (!run->trainers[r].visible_devices.known && !rewind_lacks(run, r))
             return false;
     return true;
 }

@@ -49,7 +49,7 @@ static uint64_t steps_completed(const struct run *run) {
     if (run->job->steps_per_epoch || batches == RUN_SCHEDULE_NO_EPOCHS)
         return manifest->samples / step / run->job->accumulation;
     if (!run_synchronous(run))
-        batches *= run->roster.num_ranks;
+        batches *= run_num_shares(run);
     if (run->plan.share_samples)
         return batches_completed(run, batches) / run->job->accumulation;
     return (manifest->samples / samples * batches +
@@ -83,7 +83,7 @@ static void set_rounds(struct run *run) {
         .accumulation = job->accumulation,
         .epoch_batches = run_synchronous(run) || job->steps_per_epoch
                              ? batches
-                             : batches * run->roster.num_ranks,
+                             : batches * run_num_shares(run),
         .checkpoints = job->checkpoint.dir,
         .every_steps = job->checkpoint.every_steps,
         .every_epochs = job->checkpoint.every_epochs,
@@ -459,7 +459,7 @@ void planning_admit_joiner(struct run *run, struct roster_slot *slot,
             run->trainers[r].heartbeat.clock < lowest)
             lowest = run->trainers[r].heartbeat.clock;
     if (lowest == UINT64_MAX)
-        lowest = run->plan.schedule.start_batch / run->roster.num_ranks;
+        lowest = run->plan.schedule.start_batch / run_num_shares(run);
     trainer->from = lowest + 1;
     trainer->heartbeat.clock = lowest;
     run_absence_end(run, slot->rank);
@@ -649,9 +649,10 @@ static void take_replicas(struct run *run, const struct plan *plan) {
         struct run_trainer *trainer = &run->trainers[r];
         trainer->devices = trainer->replicas = plan_replicas(plan, r);
         trainer->has_plan = true;
-        run->plan.share_samples += trainer->share_samples;
+        if (!run_is_beyond(run, r))
+            run->plan.share_samples += trainer->share_samples;
     }
-    run->plan.num_replicas = plan_all_replicas(plan);
+    run->plan.num_replicas = plan_first_replica(plan, run_num_shares(run));
 }
 
 static enum status take_places(struct run *run, const struct plan *plan,
@@ -758,7 +759,7 @@ static bool starts_from_file(const struct run *run) {
 static void planning_begin(struct run *run) {
     uint64_t from = run->plan.schedule.start + 1;
     if (!run_synchronous(run))
-        from = run->plan.schedule.start_batch / run->roster.num_ranks + 1;
+        from = run->plan.schedule.start_batch / run_num_shares(run) + 1;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         if (!run->trainers[r].has_plan)
             continue;

@@ -80,7 +80,7 @@ static double network_limit(const struct run *run) {
         return NAN;
     bool synchronous = run_synchronous(run);
     struct network_bound_case given = {
-        .num_trainers = run->roster.num_ranks,
+        .num_trainers = run_count_trainers(run),
         .num_ps = (uint32_t)run_holder_count(run),
         .bytes =
             (double)encoding_bytes(run->job->wire, run->plan.layout->elements),

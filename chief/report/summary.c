@@ -35,7 +35,7 @@ static bool time_breakdown_is_external(const struct run *run) {
  * trainer, even if the run's step counts the steps of all. */
 static json_t *seconds_per_step(const struct run *run) {
     struct run_facts facts = metrics_facts(run, run->end_step);
-    double trainers = run->roster.num_ranks;
+    double trainers = run_count_trainers(run);
     double steps = (double)(run->end_step - run->plan.schedule.start);
     double each = run_synchronous(run) ? steps : steps / trainers;
     double trainer_steps = trainers * each;
@@ -61,7 +61,7 @@ static json_t *seconds_per_step(const struct run *run) {
 /* Counts each byte once: gradients one way and weights back, with the rows of
  * tables (as many back as there, at most), or the messages of a ring. */
 static double bytes_per_step(const struct run *run, double wire_bytes) {
-    double trainers = run->roster.num_ranks;
+    double trainers = run_count_trainers(run);
     if (run->allreduce)
         return 2 * (trainers - 1) * wire_bytes + trainers * run_row_bytes(run);
     if (run->ps_inproc && trainers == 1)
@@ -161,7 +161,7 @@ static struct time_share largest_loss(const struct run *run,
     double ps = run->allreduce || is_single_process(run)
                     ? 0
                     : facts->seconds.updates / run_holder_count(run) *
-                          (double)run->roster.num_ranks;
+                          (double)run_count_trainers(run);
     if (ps > weights.seconds / 2 && weights.seconds > input.seconds)
         return (struct time_share){.cause = "ps arithmetic",
                                    .seconds = ps,
@@ -359,6 +359,9 @@ json_t *summary_object(const struct run *run) {
     untrained_add(object, run);
     if (run->job->backup_workers)
         late_add(object, run);
+    if (run->num_beyond)
+        json_object_set_new(object, "joined_workers",
+                            json_integer((json_int_t)run_count_joined(run)));
     json_object_set_new(
         object, "rewinds",
         json_integer(run->lineage ? (json_int_t)run->lineage->count : 0));
@@ -483,7 +486,7 @@ static void describe_lower_rate(const struct run *run, char *text,
                                 size_t size) {
     const char *key;
     double rate = schedule_highest_rate(&run->job->schedule, &key);
-    uint32_t trainers = run->roster.num_ranks;
+    uint32_t trainers = run_count_trainers(run);
     bool grouped = false;
     for (int g = 0; g < JOB_GROUPS; g++)
         grouped = grouped || run->job->groups[g].given;
@@ -497,7 +500,7 @@ static void describe_lower_rate(const struct run *run, char *text,
 /* A learning rate that fits a synchronous run may be too large for pushes that
  * are not averaged; with one trainer there is no difference. */
 static void log_diverged(const struct run *run) {
-    uint32_t trainers = run->roster.num_ranks;
+    uint32_t trainers = run_count_trainers(run);
     char trend[160], lower[128];
     bool risen = has_risen(run, trend, sizeof trend);
     if (run_synchronous(run) || trainers < 2 ||

@@ -259,6 +259,9 @@ AT(TEXT, flags.local_rank, RUN | CLUSTER | BENCH, "local_rank", "N",
    .own = set_local_rank)
 AT(SWITCH, flags.alone, RUN | CLUSTER | BENCH, "alone", NULL,
    "use no cluster; ignore the variables of launchers")
+AT(SWITCH, flags.join, RUN | CLUSTER, "join", NULL,
+   "worker: take part as one beyond the workers that the cluster lists; chief: "
+   "such workers may join an asynchronous run, up to the job's workers")
 
 HEADING(LOCAL,
         "The processes of an Azure ML job, instead of --ps and --workers:", 1)

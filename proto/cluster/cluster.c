@@ -478,6 +478,7 @@ enum status cluster_resolve(struct cluster **out,
     if (!cluster)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for the cluster");
     cluster->source = source->name;
+    cluster->join = input.flags.join;
     cluster->local_rank = cluster->local_size = CLUSTER_UNKNOWN;
     enum status status = read_source(source, cluster, &input, why);
     if (status == STATUS_OK)

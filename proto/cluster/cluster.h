@@ -63,6 +63,8 @@ struct cluster {
     int64_t local_rank;    /* from the launcher, or CLUSTER_UNKNOWN */
     int64_t local_size;    /* ranks on this host, from the launcher, or
                               CLUSTER_UNKNOWN */
+    bool join; /* --join: a worker may be one beyond the list; the leader's run
+                  takes such workers */
 };
 
 /* The command line's part of the description; NULL: flag not given. Host lists
@@ -73,6 +75,7 @@ struct cluster_flags {
     const char *num_ps;     /* number of last ranks that are ps */
     const char *local_rank; /* --local_rank, as older launchers append it */
     bool alone;             /* the environment is ignored */
+    bool join;              /* as in struct cluster */
 };
 
 /* Looks up a variable of the environment, or NULL: getenv(3) or a test's
@@ -132,7 +135,8 @@ static inline struct link_party cluster_party(enum cluster_role role,
 const struct cluster_task *cluster_find(const struct cluster *cluster,
                                         enum cluster_role role, uint32_t index);
 
-/* This process's own task, or NULL (local, or an unlisted evaluator). */
+/* This process's own task, or NULL (local, an unlisted evaluator, or a worker
+ * beyond the list). */
 const struct cluster_task *cluster_own_task(const struct cluster *cluster);
 
 /* A chief, worker or ps that has the same address as another one and a port

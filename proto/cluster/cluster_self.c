@@ -199,8 +199,11 @@ static enum status report_not_listed(const struct cluster_self *self,
     return status_fail(why, FAILURE_CLUSTER_INVALID,
                        "index_out_of_range: %s is %u, and \"%s\" lists %u, "
                        "counted from 0. Add the address, or give a smaller "
-                       "index.",
-                       self->index_location, cluster->index, name, job->count);
+                       "index%s.",
+                       self->index_location, cluster->index, name, job->count,
+                       cluster->role == CLUSTER_WORKER
+                           ? ", or --join, if its chief has it too"
+                           : "");
 }
 
 /* The evaluator may be unlisted. */
@@ -243,7 +246,9 @@ enum status cluster_self_resolve(const struct cluster_self *self,
     if (lone_ps && !job->sparse)
         only->index = cluster->index;
     if (!cluster_own_task(cluster))
-        return report_not_listed(self, cluster, why);
+        return cluster->join && cluster->role == CLUSTER_WORKER
+                   ? STATUS_OK
+                   : report_not_listed(self, cluster, why);
     if (lone_ps || is_partial(job))
         cluster->warnings |= CLUSTER_OWN_ADDRESS_ONLY;
     return STATUS_OK;

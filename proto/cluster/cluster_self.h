@@ -42,7 +42,8 @@ enum status cluster_self_from_text(struct cluster_self *self, const char *type,
 
 /* Checks SELF against the jobs in CLUSTER and sets CLUSTER's role, index, local
  * and warnings. A ps in a description without other tasks takes its given
- * index. Errors: task_missing, task_type_missing, task_index_missing,
+ * index; with CLUSTER's `join` a worker need not be listed. Errors:
+ * task_missing, task_type_missing, task_index_missing,
  * task_type_not_in_cluster, index_out_of_range, evaluator_index, local_type,
  * local_index. */
 enum status cluster_self_resolve(const struct cluster_self *self,

@@ -451,7 +451,7 @@ static const struct job_key keys[] = {
     {"threads", "compute threads of a trainer", U32(threads, 1, 1024),
      .default_value = "1"},
     {"workers",
-     "number of workers, where the chief's cluster description does not list all",
+     "number of workers, where the chief's cluster description does not list all; with --join the most that may take part",
      U32(workers, 1, PEERS)},
 
     {"checkpoint.dir", "folder of the checkpoints; without it none is written",

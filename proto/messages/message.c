@@ -132,6 +132,13 @@ static enum status check_control(const Capstan__Control *control,
         !control->welcome->trainers)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a run without trainers");
     if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
+        control->welcome->num_beyond >= control->welcome->trainers)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a run of %u trainers, of which %u are beyond the "
+                           "list; expected less",
+                           control->welcome->trainers,
+                           control->welcome->num_beyond);
+    if (control->body_case == CAPSTAN__CONTROL__BODY_WELCOME &&
         !is_span(control->welcome->chief_within))
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a chief that is awaited for a time that is none");

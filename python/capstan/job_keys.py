@@ -111,7 +111,7 @@ SENTENCES: dict[str, str] = {
     ),
     "workers": (
         "number of workers, where the chief's cluster description does not "
-        "list all"
+        "list all; with --join the most that may take part"
     ),
     "checkpoint": (
         "what a run saves of itself, and where it resumes from; a word: its"

@@ -366,12 +366,27 @@ static enum status trainer_open_model(struct trainer *trainer,
     return exchange->begin(exchange, &place, why);
 }
 
+static uint32_t num_data_shares(const struct trainer *trainer) {
+    return trainer->settings.num_ranks - trainer->settings.num_beyond;
+}
+
+/* The rank whose share this trainer reads: its own, if it has one. */
+static uint32_t data_share_of(const struct trainer *trainer) {
+    return trainer->settings.rank % num_data_shares(trainer);
+}
+
+/* Its number among the trainers that read this share. */
+static uint32_t share_turn(const struct trainer *trainer) {
+    return trainer->settings.rank / num_data_shares(trainer);
+}
+
 /* The sampler options of this trainer's first replica. */
 static struct sampler_options sampler_settings(const struct trainer *trainer) {
     const struct job *job = trainer->settings.job;
     return (struct sampler_options){
-        .rank = plan_first_replica(trainer->plan, trainer->settings.rank),
-        .num_ranks = plan_all_replicas(trainer->plan),
+        .rank = plan_first_replica(trainer->plan, data_share_of(trainer)),
+        .num_ranks =
+            plan_first_replica(trainer->plan, num_data_shares(trainer)),
         .micro_batch = job->micro_batch,
         .seed = job->seed,
         .shuffle = job->data.shuffle,
@@ -409,14 +424,33 @@ static bool load_first_weights(struct trainer *trainer) {
     return true;
 }
 
-/* Micro batches of each of its replicas before push CLOCK. */
+/* The micro batches of a replica by which a trainer is ahead of the first one
+ * that reads its share: half of the share, a quarter, three quarters, an
+ * eighth (van der Corput's sequence). So they read different samples. */
+static uint64_t batches_ahead(const struct trainer *trainer) {
+    const struct job *job = trainer->settings.job;
+    const struct sampler_options options = sampler_settings(trainer);
+    bool records =
+        job->data.format != JOB_IDX; /* they are those of the share */
+    double place = 0, part = 0.5;
+    for (uint32_t turn = share_turn(trainer); turn; turn >>= 1, part /= 2)
+        place += turn & 1 ? part : 0;
+    uint64_t batches = run_schedule_share_batches(
+        trainer->train->count,
+        records ? options.num_devices : options.num_ranks, job->micro_batch,
+        job->data.drop_last);
+    return (uint64_t)(place * (double)batches);
+}
+
+/* The number of the micro batch with which push CLOCK begins, on each replica.
+ */
 static uint64_t first_micro_batch(const struct trainer *trainer,
                                   uint64_t clock) {
     const struct run_schedule *run_schedule = &trainer->plan->run_schedule;
     uint64_t steps = clock - 1;
     if (trainer_is_synchronous(trainer))
         steps = steps - run_schedule->start + run_schedule->start_batch;
-    return steps * trainer->settings.job->accumulation;
+    return steps * trainer->settings.job->accumulation + batches_ahead(trainer);
 }
 
 /* True if there is a step after trainer->clock. */
@@ -513,22 +547,23 @@ static bool trainer_data_cancelled(void *context) {
     return trainer_is_cancelled(context);
 }
 
-/* A share's records are counted if epochs need it; a test set is cut by
- * number. */
+/* A share's records are counted if epochs, or its place in a share that it does
+ * not read alone, need it; a test set is cut by number. */
 static enum status load_data(struct trainer *trainer, struct failure *why) {
     const struct job *job = trainer->settings.job;
     const struct model *model = model_find(&job->model);
     const struct job_data *data = &job->data;
-    struct dataset_options train = {.job = job,
-                                    .files = &data->train,
-                                    .key = "data.train",
-                                    .rank = trainer->settings.rank,
-                                    .num_ranks = trainer->settings.num_ranks,
-                                    .count = !job->has_steps &&
-                                             !job->steps_per_epoch,
-                                    .is_cancelled = trainer_data_cancelled,
-                                    .cancel_context = trainer,
-                                    .log = trainer->settings.log};
+    struct dataset_options train = {
+        .job = job,
+        .files = &data->train,
+        .key = "data.train",
+        .rank = data_share_of(trainer),
+        .num_ranks = num_data_shares(trainer),
+        .count =
+            share_turn(trainer) || (!job->has_steps && !job->steps_per_epoch),
+        .is_cancelled = trainer_data_cancelled,
+        .cancel_context = trainer,
+        .log = trainer->settings.log};
     struct dataset_options test = {.job = job,
                                    .files = &data->test,
                                    .key = "data.test",

@@ -26,6 +26,7 @@ struct trainer_settings {
     const struct job *job;
     uint64_t run;
     uint32_t rank, num_ranks;
+    uint32_t num_beyond; /* the last ranks: each reads the share of another */
     uint32_t local_rank, local_trainers; /* see device.h: from the cluster
                                             description or the launcher */
     bool reported;                       /* the launcher gave the rank */
