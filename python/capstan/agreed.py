@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from .errors import Failed
-from .run import EMPTY, Contribution, Run
+from .run import EMPTY, FULL, Contribution, Run
 
 
 _PART = 1024  # weights that are compared in a step
@@ -42,7 +43,7 @@ class Agreed:
         # that it goes back to before the loop knows.
         self._looked_at: tuple[int, int] | None = None
         self.mean = np.zeros(len(self._names) + 2, np.float32)
-        self._own = self.mean
+        self._own = array("f", bytes(self.mean.nbytes))  # the last push
         self._number = run.declare(
             "capstan.hyperparameters", self.mean, "averaged"
         )
@@ -52,8 +53,11 @@ class Agreed:
         if self._looked_at != self._place():
             self.look()
         self.renew()
-        brings = self._own if has_batch else np.zeros_like(self._own)
-        self._run.push(self._number, brings)
+        brings = self._own
+        if not has_batch:
+            brings = array("f", bytes(self.mean.nbytes))
+        address, _ = brings.buffer_info()
+        self._run._push(self._number, address, self.mean.nbytes, FULL, brings)
 
     def _place(self) -> tuple[int, int]:
         return self._run._position().step, self._run._returns
@@ -75,8 +79,7 @@ class Agreed:
         """This rank's values are compared as they are now."""
         found = self._values()
         own = [found.get(name, 0) for name in self._names]
-        with np.errstate(over="ignore"):
-            self._own = np.array([*own, self._sum, 1], np.float32)
+        self._own = array("f", [*own, self._sum, 1])
 
     def wait(self) -> None:
         """MEAN is that of the last step, before the step's wait too."""
@@ -107,7 +110,10 @@ class Agreed:
         with a batch."""
         if not self.has_batches() or self._run._is_behind():
             return
-        own, mean = self._own, self.mean / self.mean[-1]
+        if self._own.tobytes() == self.mean.tobytes():
+            return
+        own = np.frombuffer(self._own, np.float32)
+        mean = self.mean / self.mean[-1]
         differ = self._differ(own, mean)
         if not differ.any():
             return

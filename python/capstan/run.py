@@ -11,6 +11,7 @@ import pickle
 import random
 import sys
 import threading
+from array import array as packed
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
@@ -396,12 +397,12 @@ class Run:
         if self._kept is not None:
             self._save_kept()
         self._pushed.update(zip(numbers, owners))  # before the call, as _push()
-        count = len(numbers)
+        of_numbers, of_addresses = packed("I", numbers), packed("Q", addresses)
         result = _c.capstan_push_tensors(
             self._handle,
-            (ctypes.c_uint32 * count)(*numbers),
-            (ctypes.c_void_p * count)(*addresses),
-            count,
+            of_numbers.buffer_info()[0],
+            of_addresses.buffer_info()[0],
+            len(numbers),
         )
         self._check(result)
 

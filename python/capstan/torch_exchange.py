@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import string_at
+from operator import is_, ne
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -292,15 +293,11 @@ class Trained:
         if apart and self.values.data_ptr() == self.address:
             self.values = empty_on_host(parameter).copy_(self.values)
         self.mean = None if in_place else empty_on_host(parameter)
-        self.pushed = False
-        self.gradient: Tensor | None = None
-        self.version = 0  # of the gradient when it was pushed
-        self.sent: Any = None  # some of it
-        self.taken: int | None = None  # version of the run's weights here
+        self.place = -1  # in Exchange.trained
+        self.sent: Any = None  # some of the gradient of this step
         self.nbytes = self.values.nbytes
         # Does the run write into the parameter itself?
         self.is_run_memory = self.values.data_ptr() == self.address
-        self.before: bytes | None = None  # the weights, if nothing was sent
         gives = in_place and not adds
         self.given = Given(parameter, self.values) if gives else None
         # The weights as they arrived, where the script or the run may write
@@ -313,14 +310,9 @@ class Trained:
         """The weights, as the run has them here."""
         return string_at(self.values.data_ptr(), self.nbytes)
 
-    def has_moved(self) -> bool:
-        """Has the run brought other weights than those BEFORE?"""
-        before, self.before = self.before, None
-        return before is None or before != self.read()
-
-    def sends(self) -> None:
+    def sends(self, gradient: Tensor | None) -> None:
         """The run may write new weights from now on."""
-        given, gradient = self.given, self.gradient
+        given = self.given
         if given is None or not given.is_kept:
             return
         if self.is_run_memory:
@@ -330,11 +322,11 @@ class Trained:
         ):
             self.sent = given.part(gradient)
 
-    def _sent_differs(self, gradient: Tensor) -> bool:
+    def sent_differs(self, gradient: Tensor) -> bool:
         """Does what is kept of what was sent differ from GRADIENT?"""
         sent, self.sent = self.sent, None
         assert self.given is not None
-        return bool(sent != self.given.part(gradient))
+        return sent is not None and bool(sent != self.given.part(gradient))
 
     def has_arrived(self, is_seen: bool, is_due: bool, behind: bool) -> None:
         """The run's weights are in the parameter: Given.keep(). BEHIND: it
@@ -342,7 +334,7 @@ class Trained:
         given = self.given
         assert given is not None
         if given.is_seen and given.is_lost() and not behind:
-            raise self._changed()
+            raise self.changed()
         given.keep(self.is_run_memory, is_seen, is_due)
 
     def is_as_arrived(self, tensor: Tensor) -> bool:
@@ -362,7 +354,7 @@ class Trained:
             self.change.sub_(self.values)
         return _largest(self.change)
 
-    def _changed(self) -> ConfigError:
+    def changed(self) -> ConfigError:
         return wrong(
             f'parameter "{self.name}" was changed by the script, and the '
             "run's weights would replace it: load weights before "
@@ -370,31 +362,45 @@ class Trained:
             "rule='worker')"
         )
 
-    def end_step(self) -> None:
-        """Raises ConfigError if the script touched what the run reads."""
-        parameter, given = self.parameter, self.given
-        gradient, self.gradient = self.gradient, None
-        self.pushed = False
-        if parameter.data_ptr() != self.address:
-            raise wrong(
-                f'parameter "{self.name}" has other memory than at the start: '
-                "move or replace parameters before DistributedOptimizer"
-            )
-        if given is not None and (
-            self.taken != parameter._version
-            or (given.is_kept and given.is_changed())
-        ):
-            raise self._changed()
-        if gradient is not None and (
-            gradient._version != self.version
-            or gradient is not parameter.grad
-            or (self.sent is not None and self._sent_differs(gradient))
-        ):
-            raise wrong(
-                f'the gradient of "{self.name}" was changed after backward() '
-                "had sent it: clip by init(clip=...), or take "
-                "DistributedOptimizer(..., rule='worker')"
-            )
+
+class Sent:
+    """The gradients of a step that were pushed, by their parameters."""
+
+    def __init__(self) -> None:
+        self.gradients: dict[Trained, Tensor] = {}
+        self.versions: list[int] = []  # of each, when it was pushed
+
+    def add(self, trained: list[Trained], gradients: Sequence[Tensor]) -> None:
+        self.gradients.update(zip(trained, gradients))
+        self.versions += [gradient._version for gradient in gradients]
+
+    def check(self) -> None:
+        """Raises ConfigError if the script has touched one."""
+        gradients = list(self.gradients.values())
+        own = [t.parameter.grad for t in self.gradients]
+        versions = [gradient._version for gradient in gradients]
+        if versions != self.versions or not all(map(is_, gradients, own)):
+            seen = zip(self.gradients, gradients, own, versions, self.versions)
+            for t, gradient, now, version, before in seen:
+                if version != before or gradient is not now:
+                    raise _gradient_changed(t)
+
+
+def _gradient_changed(t: Trained) -> ConfigError:
+    return wrong(
+        f'the gradient of "{t.name}" was changed after backward() '
+        "had sent it: clip by init(clip=...), or take "
+        "DistributedOptimizer(..., rule='worker')"
+    )
+
+
+def _are_plain(gradients: list[Tensor]) -> bool:
+    """Are all as the run takes them, but for their device?"""
+    return (
+        {gradient.dtype for gradient in gradients} == {torch.float32}
+        and {gradient.layout for gradient in gradients} == {torch.strided}
+        and all(map(Tensor.is_contiguous, gradients))
+    )
 
 
 def sums_of(trained: list[Trained]) -> list[int]:
@@ -666,7 +672,10 @@ class Exchange:
         self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
         self._local: dict[str, torch.dtype] = {}  # each rank's own, by name
-        self.num_pushed = 0  # of TRAINED, in this step
+        # Of TRAINED, in this step; and what they were if nothing was sent.
+        self._pushed: set[Trained] = set()
+        self._before: dict[Trained, bytes] = {}
+        self._sent = Sent()
         self._saved: list[int] = []  # of weights that a checkpoint takes,
         self._saved_at = -1  # and the count of steps
         self._waiting: list[Trained] = []  # of these, to be sent together
@@ -716,10 +725,16 @@ class Exchange:
                 else "",
             )
         self._turn = self.trained
+        self._is_host = all(t.parameter.is_cpu for t in self.trained)
+        self._parameters = [t.parameter for t in self.trained]
+        self._addresses = [p.data_ptr() for p in self._parameters]
+        # Versions of the run's weights there.
+        self._taken = [p._version for p in self._parameters]
+        self._numbers = {t.number for t in self.trained}
         # Its gradients leave as one message, be they pushed one by one or not.
         self.is_small = (
             sum(t.nbytes for t in self.trained) <= ONE_MESSAGE
-            and all(t.parameter.is_cpu for t in self.trained)
+            and self._is_host
             and are_seen()
         )
         self._written = Written(self.buffers)
@@ -751,6 +766,7 @@ class Exchange:
     ) -> None:
         t = Trained(name, parameter, self.in_place, self._adds, self._several)
         t.number = self._declare(name, t.values, "trained", group, t.mean)
+        t.place = len(self.trained)
         self.trained.append(t)
 
     def _declare_buffer(
@@ -816,8 +832,7 @@ class Exchange:
     def take_again(self) -> None:
         """The run has gone back: its weights are in the model."""
         self.run.wait()
-        for t in self.trained:
-            t.before = None
+        self._before.clear()
         # Of several optimisers' steps the loop's turn has backward passes left.
         self._take_weights(self.trained, is_seen=not self._several)
         self._take_buffers(self.buffers)
@@ -858,15 +873,21 @@ class Exchange:
     ) -> None:
         """What no rank has moved stays as autograd knows it; so does all
         unless IS_SEEN."""
-        moved = [t for t in trained if t.before is None or t.has_moved()]
+        moved = trained
+        if not self._before.keys().isdisjoint(trained):
+            before = {t: self._before.pop(t, b"") for t in trained}
+            moved = [t for t, was in before.items() if not was or was != t.read()]
         for t in moved:
             if not t.is_run_memory:
                 t.parameter.data.copy_(t.values, non_blocking=True)
         self._copies.end()
         if is_seen:
             _increment_versions([t.parameter for t in moved])
-        for t in moved:
-            t.taken = t.parameter._version
+        if moved is self.trained:
+            self._taken = [p._version for p in self._parameters]
+        else:
+            for t in moved:
+                self._taken[t.place] = t.parameter._version
         if self._adds:
             for t in trained:
                 if t.change is not None and t.has_arrived_apart:
@@ -895,17 +916,19 @@ class Exchange:
         self._copies.wait()  # the run may read them before the next push
 
     def _take_means(self, trained: list[Trained]) -> None:
-        grads, means = [], []
-        for t in trained:
-            assert t.mean is not None
-            grad = t.parameter.grad
-            if grad is not None:
-                grads.append(grad)
-                means.append(t.mean)
-            elif not t.mean.isnan().all():  # another rank had a gradient
-                t.parameter.grad = like(t.parameter, t.mean)
-        copy_all(grads, means)
+        of_mean = [(t.parameter, t.mean) for t in trained if t.mean is not None]
+        grads = [(p.grad, mean) for p, mean in of_mean if p.grad is not None]
+        copy_all([grad for grad, _ in grads], [mean for _, mean in grads])
+        for p, mean in of_mean if len(grads) < len(of_mean) else ():
+            # Has another rank a gradient?
+            if p.grad is None and not mean.isnan().all():
+                p.grad = like(p, mean)
         self._copies.end()
+
+    @property
+    def num_pushed(self) -> int:
+        """How many of TRAINED are, in this step."""
+        return len(self._pushed)
 
     def may_push(self) -> bool:
         """May backward() send gradients, or does step() look at all first?"""
@@ -931,25 +954,34 @@ class Exchange:
         """Sends GRADIENTS, of TRAINED, which are kept until the wait."""
         if not self.num_pushed:
             self.see_saved()
-        for t, gradient in zip(trained, gradients):
-            if t.pushed or gradient is None:
-                raise wrong(
-                    f'parameter "{t.name}" has a second gradient in this step: '
-                    "optimizer.step() was left out, or a backward pass before "
-                    "the last is not in run.no_sync() (where a framework makes "
-                    "them, take rule='worker' and backward_passes_per_step=), "
-                    "or another optimiser took a step between: "
-                    "init(optimizers=2); or checkpoint(..., use_reentrant=True) "
-                    "makes passes of its own: take False"
-                )
-            t.pushed = True
-            t.gradient, t.version = gradient, gradient._version
-            self._waiting_bytes += t.nbytes
-        self.num_pushed += len(trained)
+        has = [gradient for gradient in gradients if gradient is not None]
+        if len(has) < len(trained) or not self._pushed.isdisjoint(trained):
+            raise self._second_gradient(trained, gradients)
+        self._pushed.update(trained)
+        self._sent.add(trained, has)
         self._waiting += trained
+        self._waiting_bytes += sum([t.nbytes for t in trained])
         is_host = trained[-1].parameter.is_cpu
         if self._waiting_bytes >= _TOGETHER or not is_host:
             self._push_waiting()
+
+    def _second_gradient(
+        self, trained: list[Trained], gradients: Sequence[Tensor | None]
+    ) -> ConfigError:
+        name = next(
+            t.name
+            for t, gradient in zip(trained, gradients)
+            if gradient is None or t in self._pushed
+        )
+        return wrong(
+            f'parameter "{name}" has a second gradient in this step: '
+            "optimizer.step() was left out, or a backward pass before "
+            "the last is not in run.no_sync() (where a framework makes "
+            "them, take rule='worker' and backward_passes_per_step=), "
+            "or another optimiser took a step between: "
+            "init(optimizers=2); or checkpoint(..., use_reentrant=True) "
+            "makes passes of its own: take False"
+        )
 
     def see_saved(self) -> None:
         """Keeps the state as it is before step(), if a checkpoint needs it."""
@@ -991,32 +1023,43 @@ class Exchange:
     def _push_waiting(self) -> None:
         """Sends the gradients that wait for others."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        pushed = self.run._pushed
-        numbers, addresses, owners = [], [], []
-        for t in waiting:
-            gradient = t.gradient
-            assert gradient is not None
-            is_plain = (
-                gradient.dtype is torch.float32
-                and gradient.layout is torch.strided
-                and gradient.is_contiguous()
-            )
-            if not is_plain:
+        if not waiting:
+            return
+        gradients = [self._sent.gradients[t] for t in waiting]
+        are_plain = self._is_host and _are_plain(gradients)
+        if not are_plain:
+            for t, gradient in zip(waiting, gradients):
                 check_memory(t.name, gradient, "the gradient of ")
-            if t.number in pushed:
-                self.wait([t])  # lazy, and not read since
-            if t in self._watched:
-                t.sends()
+        self._wait_unread(waiting)
+        for t in self._watched.intersection(waiting):
+            t.sends(self._sent.gradients[t])
+        if not are_plain:
+            waiting, gradients = self._send_others(waiting, gradients)
+        if waiting:
+            numbers = [t.number for t in waiting]
+            addresses = [gradient.data_ptr() for gradient in gradients]
+            self._copies.wait()
+            self.run._push_tensors(numbers, addresses, gradients)
+
+    def _wait_unread(self, trained: list[Trained]) -> None:
+        """Waits for those of TRAINED that lazy=True has not, as nothing has
+        read them."""
+        pushed = self.run._pushed
+        if late := [t for t in trained if t.number in pushed]:
+            self.wait(late)
+
+    def _send_others(
+        self, trained: list[Trained], gradients: list[Tensor]
+    ) -> tuple[list[Trained], list[Tensor]]:
+        """Begins to send GRADIENTS that are on GPUs. Returns the others, as the
+        run takes them."""
+        host = []
+        for t, gradient in zip(trained, gradients):
             if gradient.is_cpu:
-                sent = gradient if is_plain else gradient.contiguous()
-                numbers.append(t.number)
-                addresses.append(sent.data_ptr())
-                owners.append(sent)
+                host.append((t, gradient.contiguous()))
             else:
                 self.send(gradient, functools.partial(self._send, t))
-        if numbers:
-            self._copies.wait()
-            self.run._push_tensors(numbers, addresses, owners)
+        return [t for t, _ in host], [gradient for _, gradient in host]
 
     def in_turns(self, hook: Send) -> Send:
         """HOOK, in which one of autograd's threads is at a time."""
@@ -1056,7 +1099,7 @@ class Exchange:
             rest = [
                 t
                 for t in reversed(self._turn)
-                if not t.pushed and t.parameter.grad is not None
+                if t not in self._pushed and t.parameter.grad is not None
             ]
             if rest:
                 self.push(rest, [t.parameter.grad for t in rest])
@@ -1078,8 +1121,7 @@ class Exchange:
             self._fail(fault)
         self._copier.send(wait=True)  # of rows
         sent = [t for t, size in zip(self._turn, sizes) if size][::-1]
-        for t in sent:
-            t.pushed = True
+        self._pushed.update(sent)
         if sent:
             changes = [t.change for t in sent]
             self.run._push_tensors(
@@ -1134,20 +1176,19 @@ class Exchange:
         if self.num_pushed == len(self.trained):
             return
         turn = set(self._turn)
-        for t in self.trained:
-            if not t.pushed:
-                if t.number in self.run._pushed:
-                    self.wait([t])
-                t.sends()
-                t.pushed = True
-                if self.in_place and not t.may_be_late:
-                    t.before = t.read()
-                if t.mean is not None:
-                    t.mean.fill_(torch.nan)  # stays if no rank has bytes
-                brings = t.parameter.requires_grad and t in turn
-                self.run.push(
-                    t.number, contribution=contribution if brings else of_frozen
-                )
+        rest = [t for t in self.trained if t not in self._pushed]
+        self._pushed.update(rest)
+        for t in rest:
+            self._wait_unread([t])
+            t.sends(None)
+            if self.in_place and not t.may_be_late:
+                self._before[t] = t.read()
+            if t.mean is not None:
+                t.mean.fill_(torch.nan)  # stays if no rank has bytes
+            brings = t.parameter.requires_grad and t in turn
+            self.run.push(
+                t.number, contribution=contribution if brings else of_frozen
+            )
 
     def _find_buffers(self) -> None:
         for b in self.buffers:
@@ -1187,11 +1228,11 @@ class Exchange:
         """All is pushed. The script goes on, and the run reads gradients, of
         some a copy."""
         self._lent = {
-            t: (t.gradient, t.version, t.sent)
-            for t in self.trained
-            if t.gradient is not None
-            and t.gradient.is_cpu
-            and t.gradient.is_contiguous()
+            t: (gradient, version, t.sent)
+            for (t, gradient), version in zip(
+                self._sent.gradients.items(), self._sent.versions
+            )
+            if gradient.is_cpu and gradient.is_contiguous()
         }
 
     def _take_back(self, t: Trained) -> None:
@@ -1208,11 +1249,37 @@ class Exchange:
 
     def end_step(self) -> None:
         """All is pushed."""
-        for t in self.trained:
-            t.end_step()
-        self.num_pushed = 0
+        self._check_untouched()
+        self._pushed.clear()
+        self._sent = Sent()
         self.run.step(*self.run.reported)
         self.run.reported = 0.0, 0, 0
+
+    def _check_untouched(self) -> None:
+        """Raises ConfigError if the script touched what the run reads."""
+        addresses = [p.data_ptr() for p in self._parameters]
+        if addresses != self._addresses:
+            raise wrong(
+                f'parameter "{self._differs(addresses, self._addresses).name}" '
+                "has other memory than at the start: move or replace parameters "
+                "before DistributedOptimizer"
+            )
+        if self.in_place and not self._adds:
+            versions = [p._version for p in self._parameters]
+            if versions != self._taken:
+                raise self._differs(versions, self._taken).changed()
+        for t in self._watched:
+            if t.given and t.given.is_changed():
+                raise t.changed()
+        self._sent.check()
+        for t in self._watched:
+            gradient = self._sent.gradients.get(t)
+            if gradient is not None and t.sent_differs(gradient):
+                raise _gradient_changed(t)
+
+    def _differs(self, values: list[int], before: list[int]) -> Trained:
+        """The first of TRAINED of which the values are not those BEFORE."""
+        return self.trained[list(map(ne, values, before)).index(True)]
 
     def wait_buffers(self) -> None:
         """Waits for what the next forward pass changes."""
@@ -1224,7 +1291,9 @@ class Exchange:
         """Waits for weights; None: for all, and for buffers."""
         pushed = self.run._pushed
         all_trained = self.trained if trained is None else trained
-        waiting = [t for t in all_trained if t.number in pushed]
+        waiting = all_trained
+        if trained is not None or not self._numbers <= pushed.keys():
+            waiting = [t for t in all_trained if t.number in pushed]
         if trained is None:
             arrived = [b for b in self.buffers if b.number in pushed]
             self.run.wait()

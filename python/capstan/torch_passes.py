@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -77,17 +79,23 @@ class Passes:
     def gradients(self) -> tuple[list[Tensor | None], list[int]]:
         """Those of now, and their versions."""
         found = [p.grad for p in self._parameters]
+        if all(map(is_, found, repeat(None))):
+            return found, []
         return found, [-1 if g is None else g._version for g in found]
 
     def end(self, before: list[Tensor | None], versions: list[int]) -> None:
         """The pass has ended that began with gradients BEFORE."""
-        trained, gradients = [], []
-        for i, new in enumerate([p.grad for p in self._parameters]):
-            if new is None:
-                continue
-            if new is not before[i] or new._version != versions[i]:
-                trained.append(self._trained[i])
-                gradients.append(new)
+        found = [p.grad for p in self._parameters]
+        trained, gradients = self._trained, found
+        if versions or any(map(is_, found, repeat(None))):
+            places = [
+                i
+                for i, new in enumerate(found)
+                if new is not None
+                and (new is not before[i] or new._version != versions[i])
+            ]
+            trained = [self._trained[i] for i in places]
+            gradients = [found[i] for i in places]
         with torch.no_grad():
             if trained:
                 self._arrive(trained, gradients)
