@@ -3,7 +3,6 @@
 
 #include "chief/control/membership.h"
 #include "chief/plan/memory_plan.h"
-#include "chief/rewind.h"
 #include "chief/run.h"
 #include "proto/plan/run_schedule.h"
 
@@ -194,6 +193,12 @@ struct device_replicas_local_rank device_replicas_local_rank(
     return out;
 }
 
+/* Is RANK beyond the list, and not here? */
+static bool may_join(const struct run *run, uint32_t rank) {
+    return run_is_beyond(run, rank) &&
+           run->roster.slots[rank].state != ROSTER_HELD;
+}
+
 /* A trainer that took all devices before another one joined on its machine
  * keeps only the first. One that may join needs as many as the others. */
 static void device_replicas_count(struct run *run) {
@@ -204,7 +209,7 @@ static void device_replicas_count(struct run *run) {
         trainer->replicas = shares ? 1 : trainer->devices;
         if (!run_is_beyond(run, r))
             run->plan.num_replicas += trainer->replicas;
-        else if (rewind_lacks(run, r))
+        else if (may_join(run, r))
             trainer->replicas = run->trainers[0].replicas;
     }
 }
@@ -311,7 +316,7 @@ void device_replicas_describe(const struct run *run, char *text, size_t size) {
 
 static bool all_known(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (!run->trainers[r].visible_devices.known && !rewind_lacks(run, r))
+        if (!run->trainers[r].visible_devices.known && !may_join(run, r))
             return false;
     return true;
 }

@@ -255,7 +255,7 @@ static void joins_and_trains(struct cluster_run *run, const char *staleness) {
                                      cluster.ps[1], cluster.workers[LISTED],
                                      cluster.workers[JOINER]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        cluster_run_expect_soon(all[i], 0);
+        cluster_run_expect(all[i], 0, 4 * CLUSTER_RUN_DEADLINE);
     const json_t *end = cluster_run_json(cluster.chief);
     assert_int_equal(json_integer_value(json_object_get(end, "joined_workers")),
                      1);

@@ -317,6 +317,8 @@ TEST(a_welcome_to_no_trainers_is_refused) {
     assert_error(read_status(&control, &failure), FAILURE_BAD_MESSAGE);
     welcome.trainers = 1;
     assert_ok(read_status(&control, &failure));
+    welcome.num_beyond = 1;
+    assert_error(read_status(&control, &failure), FAILURE_BAD_MESSAGE);
 }
 
 TEST(a_version_mismatch_says_what_to_do) {
