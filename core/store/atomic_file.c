@@ -114,19 +114,5 @@ enum status atomic_file_rename(const char *temporary, const char *path,
     char folder[PATH_MAX];
     enum status status =
         fs_info_parent_folder(path, folder, sizeof folder, why);
-    return status ? status : atomic_file_sync_folder(folder, why);
-}
-
-enum status atomic_file_sync_folder(const char *folder, struct failure *why) {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
-                            "cannot open %s", folder);
-    /* Some network mounts do not support fsync of a folder. */
-    int error = fsync(fd) && errno != EINVAL && errno != ENOTSUP ? errno : 0;
-    close(fd);
-    if (error)
-        return status_errno(why, FAILURE_FILE_UNWRITABLE, error,
-                            "cannot sync %s", folder);
-    return STATUS_OK;
+    return status ? status : fs_info_sync_folder(folder, why);
 }

@@ -48,8 +48,4 @@ void atomic_file_abort(struct atomic_file *file);
 enum status atomic_file_rename(const char *temporary, const char *path,
                                struct failure *why) MUST_CHECK;
 
-/* Makes the directory entries of FOLDER durable. */
-enum status atomic_file_sync_folder(const char *folder,
-                                    struct failure *why) MUST_CHECK;
-
 #endif

@@ -263,7 +263,7 @@ static enum status remove_files(DIR *folder, const char *path,
 static enum status remove_manifest(DIR *folder, const char *path,
                                    struct failure *why) {
     if (!unlinkat(dirfd(folder), "manifest.json", 0))
-        return atomic_file_sync_folder(path, why);
+        return fs_info_sync_folder(path, why);
     if (errno == ENOENT)
         return STATUS_OK;
     return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
@@ -449,8 +449,8 @@ static enum status link_checkpoint(const char *dir, const char *aside,
     if (!status)
         status = link_file(from, to, "manifest.json", why);
     if (!status)
-        status = atomic_file_sync_folder(to, why);
-    return status ? status : atomic_file_sync_folder(aside, why);
+        status = fs_info_sync_folder(to, why);
+    return status ? status : fs_info_sync_folder(aside, why);
 }
 
 /* The base of a delta is linked before the delta moves, whether it stays or

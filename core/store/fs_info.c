@@ -2,6 +2,7 @@
 #include "core/store/fs_info.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -111,25 +112,6 @@ enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
     return failure_code_status(code);
 }
 
-enum status fs_info_make_folder(const char *path, struct failure *why) {
-    char part[PATH_MAX];
-    size_t length = strlen(path);
-    if (length >= sizeof part)
-        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG,
-                            "cannot make the folder %s", path);
-    memcpy(part, path, length + 1);
-    for (size_t i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i])
-            continue;
-        part[i] = '\0';
-        if (mkdir(part, 0777) && errno != EEXIST)
-            return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
-                                "cannot make the folder %s", part);
-        part[i] = path[i];
-    }
-    return STATUS_OK;
-}
-
 enum status fs_info_parent_folder(const char *path, char *folder, size_t size,
                                   struct failure *why) {
     const char *slash = strrchr(path, '/');
@@ -144,4 +126,51 @@ enum status fs_info_parent_folder(const char *path, char *folder, size_t size,
     memcpy(folder, path, length);
     folder[length] = '\0';
     return STATUS_OK;
+}
+
+enum status fs_info_sync_folder(const char *folder, struct failure *why) {
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                            "cannot open %s", folder);
+    /* Some network mounts do not support fsync of a folder. */
+    int error = fsync(fd) && errno != EINVAL && errno != ENOTSUP ? errno : 0;
+    close(fd);
+    if (error)
+        return status_errno(why, FAILURE_FILE_UNWRITABLE, error,
+                            "cannot sync %s", folder);
+    return STATUS_OK;
+}
+
+/* A parent that cannot be read, as above where this user may write, holds back
+ * nothing. */
+static enum status make_one(const char *path, struct failure *why) {
+    char parent[PATH_MAX];
+    if (mkdir(path, 0777))
+        return errno == EEXIST
+                   ? STATUS_OK
+                   : status_errno(why, FAILURE_FILE_UNWRITABLE, errno,
+                                  "cannot make the folder %s", path);
+    enum status status =
+        fs_info_parent_folder(path, parent, sizeof parent, why);
+    return status || access(parent, R_OK) ? status
+                                          : fs_info_sync_folder(parent, why);
+}
+
+enum status fs_info_make_folder(const char *path, struct failure *why) {
+    char part[PATH_MAX];
+    enum status status = STATUS_OK;
+    size_t length = strlen(path);
+    if (length >= sizeof part)
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG,
+                            "cannot make the folder %s", path);
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length && !status; i++) {
+        if (path[i] != '/' && path[i])
+            continue;
+        part[i] = '\0';
+        status = make_one(part, why);
+        part[i] = path[i];
+    }
+    return status;
 }

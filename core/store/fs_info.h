@@ -31,8 +31,12 @@ enum status fs_info_check_space(const char *folder, const char *path,
 enum status fs_info_write_failure(const char *path, uint64_t bytes, int error,
                                   struct failure *why);
 
-/* Makes the folder PATH and missing parents. STATUS_FAILED names the first that
- * cannot be made. */
+/* Makes the directory entries of FOLDER durable. */
+enum status fs_info_sync_folder(const char *folder,
+                                struct failure *why) MUST_CHECK;
+
+/* Makes the folder PATH and missing parents, whose names are then durable.
+ * STATUS_FAILED names the first that cannot be made. */
 enum status fs_info_make_folder(const char *path,
                                 struct failure *why) MUST_CHECK;
 

@@ -2,6 +2,7 @@
 #include "core/store/manifest.h"
 
 #include "core/store/atomic_file.h"
+#include "core/store/fs_info.h"
 #include "core/store/checkpoint.h"
 #include "core/tensor/initializer.h"
 
@@ -44,7 +45,7 @@ enum status manifest_write(struct manifest *manifest, const char *folder,
         status = path_in(folder, "..", parent, why);
     /* The folder may be new, so its own name is synced first. */
     if (!status)
-        status = atomic_file_sync_folder(parent, why);
+        status = fs_info_sync_folder(parent, why);
     if (status)
         return status;
     char *text = manifest_text(manifest);
