@@ -2,8 +2,8 @@
 #include "core/store/manifest.h"
 
 #include "core/store/atomic_file.h"
-#include "core/store/fs_info.h"
 #include "core/store/checkpoint.h"
+#include "core/store/fs_info.h"
 #include "core/tensor/initializer.h"
 
 #include <errno.h>

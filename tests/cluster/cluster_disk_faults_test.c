@@ -65,7 +65,8 @@ static void expect_each_cut_leaves_all(struct cluster_run *run) {
 
 /* The oldest are removed, and the second run sets those of the first aside. */
 TEST(a_power_cut_loses_no_complete_checkpoint) {
-    cluster_run_job(run, "{\"steps\": 60, \"optimizer\": {\"type\": \"Adam\"}}");
+    cluster_run_job(run,
+                    "{\"steps\": 60, \"optimizer\": {\"type\": \"Adam\"}}");
     const char *dir = trace_disk(run, NULL);
     cluster_run_expect(
         cluster_run_start(run, "traced",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loaded before the C library: what changes files below the folder that
- * CAPSTAN_TRACED_DISK names is numbered over all processes of a run, in the file
- * "count" of the folder CAPSTAN_TRACE, and told there in a file a call:
- * "BEGIN\nCALL\nPATH\nOTHER\n", the number of the last call when this one began,
- * and of a sync the file's content then (tests/cluster/power_cut.py). With
- * CAPSTAN_FAILS the call of that number fails, and no other. */
+ * CAPSTAN_TRACED_DISK names is numbered over all processes of a run, in the
+ * file "count" of the folder CAPSTAN_TRACE, and told there in a file a call:
+ * "BEGIN\nCALL\nPATH\nOTHER\n", the number of the last call when this one
+ * began, and of a sync the file's content then (tests/cluster/power_cut.py).
+ * With CAPSTAN_FAILS the call of that number fails, and no other. */
 #define _LARGEFILE64_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
