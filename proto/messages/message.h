@@ -40,6 +40,11 @@ enum { MESSAGE_TERM_SHIFT = 40, MESSAGE_MAX_TERM = (1 << 23) - 1 };
 #define RENDEZVOUS_GENERATION_KEY "trainers/generation/%u"
 #define RENDEZVOUS_LOST_KEY "trainers/lost/%u"
 #define RENDEZVOUS_AGAIN_KEY "trainers/again/%u"
+/* Of one generation; by a rank: the step that it waits for when it starts, and
+ * its first one. */
+#define RENDEZVOUS_PREFIX "trainers/%u/"
+#define RENDEZVOUS_START_KEY RENDEZVOUS_PREFIX "start/%u"
+#define RENDEZVOUS_STEP_KEY RENDEZVOUS_PREFIX "step/%u"
 enum { RENDEZVOUS_MAX_GENERATION = 1 << 20 };
 
 /* Of the epochs that rank 0 of an external model has begun so many are known,

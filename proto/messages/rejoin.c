@@ -92,11 +92,50 @@ static void keep_rendezvous(struct rejoin *rejoin,
     (void)kept; /* without memory a collective names the rank that it lacks */
 }
 
+/* May a rank still ask for what CONTROL sets? Nobody meets in an older
+ * generation of the trainers' group. A rank says once for which step it waits,
+ * and the others look that up in all generations. */
+static bool may_be_asked_for(const struct rejoin *rejoin,
+                             const Capstan__Control *control) {
+    const char *key = control->rendezvous->key;
+    unsigned number, rank;
+    if (sscanf(key, RENDEZVOUS_START_KEY, &number, &rank) == 2 ||
+        sscanf(key, RENDEZVOUS_STEP_KEY, &number, &rank) == 2)
+        return true;
+    bool is_of_one = sscanf(key, RENDEZVOUS_AGAIN_KEY, &number) == 1 ||
+                     sscanf(key, RENDEZVOUS_PREFIX, &number) == 1;
+    return !is_of_one || number >= rejoin->generation;
+}
+
+/* Those of OLD that are WANTED, in the order in which they came. */
+static bool put_wanted(const struct rejoin *rejoin, const struct channel *old,
+                       bool (*wanted)(const struct rejoin *,
+                                      const Capstan__Control *),
+                       struct channel *channel) {
+    bool all = true;
+    for (const struct channel_entry *entry = old->first; entry;
+         entry = entry->next) {
+        Capstan__Control *control =
+            capstan__control__unpack(NULL, entry->size, entry->bytes);
+        all &= control != NULL;
+        if (control && wanted(rejoin, control))
+            all &= channel_put(channel, control);
+        message_free_control(&control);
+    }
+    return all;
+}
+
 static void note_generation(struct rejoin *rejoin, const char *key) {
     unsigned number;
-    if (sscanf(key, RENDEZVOUS_GENERATION_KEY, &number) == 1 &&
-        number > rejoin->generation)
-        rejoin->generation = number;
+    if (sscanf(key, RENDEZVOUS_GENERATION_KEY, &number) != 1 ||
+        number <= rejoin->generation)
+        return;
+    struct channel old = rejoin->rendezvous;
+    rejoin->generation = number;
+    rejoin->rendezvous = (struct channel){0};
+    bool kept = put_wanted(rejoin, &old, may_be_asked_for, &rejoin->rendezvous);
+    (void)kept; /* as in keep_rendezvous */
+    channel_close(&old);
 }
 
 void rejoin_note_received(struct rejoin *rejoin,
@@ -174,7 +213,9 @@ void rejoin_fill(const struct rejoin *rejoin, Capstan__Heartbeat *heartbeat,
 
 /* The new chief asks for the rest anew, or has it from the Rejoin. It drops
  * points up to the step at which it adopts the run. */
-static bool is_for_any_chief(const Capstan__Control *control) {
+static bool is_for_any_chief(const struct rejoin *rejoin,
+                             const Capstan__Control *control) {
+    (void)rejoin;
     switch (control->body_case) {
     case CAPSTAN__CONTROL__BODY_EVALUATED:
     case CAPSTAN__CONTROL__BODY_POINTS:
@@ -188,30 +229,8 @@ static bool is_for_any_chief(const Capstan__Control *control) {
     }
 }
 
-static bool is_any(const Capstan__Control *control) {
-    (void)control;
-    return true;
-}
-
 static bool put_kept(struct channel *channel, Capstan__Control *kept) {
     return !kept || channel_put(channel, kept);
-}
-
-/* Those of OLD that are WANTED, in the order in which they came. */
-static bool put_unacknowledged(const struct channel *old,
-                               bool (*wanted)(const Capstan__Control *),
-                               struct channel *channel) {
-    bool all = true;
-    for (const struct channel_entry *entry = old->first; entry;
-         entry = entry->next) {
-        Capstan__Control *control =
-            capstan__control__unpack(NULL, entry->size, entry->bytes);
-        all &= control != NULL;
-        if (control && wanted(control))
-            all &= channel_put(channel, control);
-        message_free_control(&control);
-    }
-    return all;
 }
 
 bool rejoin_begin_channel(struct rejoin *rejoin,
@@ -227,8 +246,8 @@ bool rejoin_begin_channel(struct rejoin *rejoin,
     bool all = put_kept(channel, rejoin->sums);
     for (uint32_t i = 0; i < rejoin->num_reports; i++)
         all &= put_kept(channel, rejoin->reports[i]);
-    all &= put_unacknowledged(&rejoin->rendezvous, is_any, channel);
-    all &= put_unacknowledged(&old, is_for_any_chief, channel);
+    all &= put_wanted(rejoin, &rejoin->rendezvous, may_be_asked_for, channel);
+    all &= put_wanted(rejoin, &old, is_for_any_chief, channel);
     all &= put_kept(channel, rejoin->save_request) &&
            put_kept(channel, rejoin->finished) &&
            put_kept(channel, rejoin->interrupted);

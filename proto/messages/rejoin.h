@@ -28,8 +28,9 @@ struct rejoin {
     Capstan__Control *epochs[MESSAGE_EPOCHS];
     Capstan__Epoch *epoch_list[MESSAGE_EPOCHS]; /* those of `epochs` */
     uint32_t num_epochs;
-    struct channel rendezvous; /* all that it has set: the chief may have had
-                                  it and not passed it on */
+    struct channel rendezvous; /* what it has set and others may still ask for:
+                                  the chief may have had it and not passed it
+                                  on */
     bool keeps, leads, keeps_on_order; /* with staleness, by the chief */
     uint32_t generation;
 };

@@ -30,11 +30,9 @@ enum {
 };
 static const double ROLL_SECONDS = 2; /* for those that wait to say so */
 static const double GENERATION_SECONDS = 0.2; /* between looks for the next */
-#define GENERATION_PREFIX "trainers/%u/"
 #define HERE_KEY "here/%u"
-/* The step that a rank waits for when it starts, and its first one. */
-static const char *const step_keys[] = {GENERATION_PREFIX "start/%u",
-                                        GENERATION_PREFIX "step/%u"};
+static const char *const step_keys[] = {RENDEZVOUS_START_KEY,
+                                        RENDEZVOUS_STEP_KEY};
 
 enum call_state { CALL_NONE, CALL_RUNS, CALL_ENDED };
 
@@ -69,7 +67,7 @@ static size_t data_bytes(const struct trainer_group *group,
 
 static const char *prefixed(const struct trainer_group *group, const char *key,
                             char *text) {
-    snprintf(text, KEY_BYTES, GENERATION_PREFIX "%s", group->generation, key);
+    snprintf(text, KEY_BYTES, RENDEZVOUS_PREFIX "%s", group->generation, key);
     return text;
 }
 

@@ -262,29 +262,60 @@ TEST(the_next_chief_gets_the_last_epochs) {
     }
 }
 
+static void set_key(char *key) {
+    Capstan__Rendezvous rendezvous;
+    Capstan__Control control = of_rendezvous(&rendezvous, key);
+    send_control(&control);
+}
+
+static void receive_key(char *key) {
+    Capstan__Rendezvous rendezvous;
+    Capstan__Control control = of_rendezvous(&rendezvous, key);
+    rejoin_note_received(&rejoin, &control);
+}
+
+/* The next chief is sent these KEYS, in order. */
+static void expect_keys(char *const *keys, uint64_t count) {
+    begin_again(0);
+    for (uint64_t i = 0; i < count; i++) {
+        Capstan__Control *next = take_next(i + 1);
+        assert_string_equal(next->rendezvous->key, keys[i]);
+        message_free_control(&next);
+    }
+    assert_null(channel_next(&member_channel, 0, 1));
+}
+
 /* The chief may have had a value, and not passed it on. */
-TEST(all_values_of_the_rendezvous_are_sent_again_and_the_generation_too) {
+TEST(values_of_the_rendezvous_are_sent_again_and_the_generation_too) {
     char set[] = "trainers/3/here/1", generation[] = "trainers/generation/3",
          older[] = "trainers/generation/2";
     Capstan__Heartbeat heartbeat = CAPSTAN__HEARTBEAT__INIT;
     Capstan__Rejoin message;
-    Capstan__Rendezvous rendezvous;
-    Capstan__Control control = of_rendezvous(&rendezvous, set);
-    send_control(&control);
+    set_key(set);
     channel_acknowledge(&member_channel, 1);
-    control = of_rendezvous(&rendezvous, generation);
-    rejoin_note_received(&rejoin, &control);
-    control = of_rendezvous(&rendezvous, older);
-    rejoin_note_received(&rejoin, &control);
+    receive_key(generation);
+    receive_key(older);
     rejoin_fill(&rejoin, &heartbeat, &message);
     assert_int_equal(message.generation, 3);
-    for (int chiefs = 0; chiefs < 2; chiefs++) {
-        begin_again(0);
-        Capstan__Control *next = take_next(1);
-        assert_string_equal(next->rendezvous->key, set);
-        message_free_control(&next);
-        assert_null(channel_next(&member_channel, 0, 1));
-    }
+    for (int chiefs = 0; chiefs < 2; chiefs++)
+        expect_keys((char *[]){set}, 1);
+}
+
+/* Of which there is one for each rank that joins again. */
+TEST(values_of_older_generations_are_kept_no_longer) {
+    char begun[] = "trainers/generation/1", here[] = "trainers/0/here/1",
+         start[] = "trainers/0/start/1", again[] = "trainers/again/0",
+         step[] = "trainers/1/step/1", next[] = "trainers/1/here/1",
+         again_of_it[] = "trainers/again/1", late[] = "trainers/0/gloo/1",
+         own[] = "a caller's";
+    for (int i = 0; i < 3; i++)
+        set_key(((char *[]){own, here, start}[i]));
+    set_key(again);
+    receive_key(begun);
+    assert_true(channel_count(&rejoin.rendezvous) == 2);
+    for (int i = 0; i < 4; i++)
+        set_key(((char *[]){step, late, next, again_of_it}[i]));
+    expect_keys((char *[]){own, start, step, next, again_of_it}, 5);
 }
 
 TEST(that_a_checkpoint_is_requested_is_sent_again_until_there_is_one) {
