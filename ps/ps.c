@@ -230,7 +230,8 @@ static enum status ps_control_handle(struct ps *ps,
     case CAPSTAN__CONTROL__BODY_ADOPTED:
         ps->chief = command->incarnation;
         server_set_chief(ps->server, ps->chief);
-        return snapshot_agent_forget(ps->snapshot_agent, why);
+        return snapshot_agent_forget(ps->snapshot_agent,
+                                     command->adopted->saved, why);
     case CAPSTAN__CONTROL__BODY_BUDDY_ORDER:
         buddy_order(ps, command->buddy_order);
         return STATUS_OK;

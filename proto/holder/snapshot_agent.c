@@ -176,7 +176,8 @@ static void begin_planned(struct snapshot_agent *agent, uint64_t round) {
             ? leaves_out_copy(agent, round)
             : round != schedule->total &&
                   snapshots_unwritten(agent->snapshots, false)) {
-        snapshots_skip(agent->snapshots, round, form);
+        snapshots_skip(agent->snapshots, round, form,
+                       "an earlier one was still being written");
         return;
     }
     begin(agent, round, false, form);
@@ -300,12 +301,15 @@ enum status snapshot_agent_lift(struct snapshot_agent *agent,
     return source->hold_at(source->context, 0, false, why);
 }
 
-/* A planned round that a request was to replace is planned again, unless blocks
- * of the request are held already. */
-enum status snapshot_agent_forget(struct snapshot_agent *agent,
+/* A planned round that a request was to replace is planned again. If blocks of
+ * the request are held already, this holder lacks the checkpoint of that round,
+ * whose other parts the chief may have. */
+enum status snapshot_agent_forget(struct snapshot_agent *agent, uint64_t saved,
                                   struct failure *why) {
     const struct snapshot_agent_source *source = &agent->settings.source;
+    const struct run_schedule *schedule = &agent->settings.plan->run_schedule;
     pthread_mutex_lock(&agent->mutex);
+    uint64_t round = agent->request.round;
     bool has_begun =
         agent->request.id && snapshots_has(agent->snapshots, agent->request.id);
     if (has_begun)
@@ -314,6 +318,9 @@ enum status snapshot_agent_forget(struct snapshot_agent *agent,
         agent->request = (struct request){0};
     pthread_mutex_unlock(&agent->mutex);
     snapshots_release_requested(agent->snapshots);
+    if (has_begun && round > saved && run_schedule_saves(schedule, round))
+        snapshots_skip(agent->snapshots, round, planned_form(schedule, round),
+                       "the chief died when it had replaced it");
     agent->frozen = agent->void_id = 0;
     atomic_store(&agent->last, 0);
     return source->hold_at(source->context, 0, false, why);
@@ -372,9 +379,8 @@ static void log_failed(const struct snapshot_agent *agent,
         return; /* the next one is as good */
     if (report->skipped)
         log_warning(log, "checkpoint_skipped",
-                    "the checkpoint of step %llu is left out: an earlier one "
-                    "is still being written",
-                    (unsigned long long)report->ordered);
+                    "the checkpoint of step %llu is left out: %s",
+                    (unsigned long long)report->ordered, report->why.text);
     else if (report->outcome == CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_HELD)
         log_warning(log, "snapshot_failed", "a snapshot was not taken: %s",
                     report->why.text);

@@ -93,8 +93,9 @@ uint64_t snapshot_agent_last(const struct snapshot_agent *agent);
 enum status snapshot_agent_lift(struct snapshot_agent *agent,
                                 struct failure *why) MUST_CHECK;
 
-/* Another chief leads the run: forgets the snapshots that were requested. */
-enum status snapshot_agent_forget(struct snapshot_agent *agent,
+/* Another chief leads the run, whose newest checkpoint is of step SAVED:
+ * forgets the snapshots that were requested. */
+enum status snapshot_agent_forget(struct snapshot_agent *agent, uint64_t saved,
                                   struct failure *why) MUST_CHECK;
 
 /* Handles the chief's snapshot commands and ignores all others. */

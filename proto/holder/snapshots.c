@@ -513,14 +513,14 @@ bool snapshots_begin(struct snapshots *all, uint64_t id, bool retain,
 }
 
 void snapshots_skip(struct snapshots *all, uint64_t id,
-                    Capstan__Snapshot__Form form) {
+                    Capstan__Snapshot__Form form, const char *why) {
     pthread_mutex_lock(&all->mutex);
     struct snapshot *snapshot = insert_snapshot(all, id);
     if (snapshot) {
         snapshot->report.skipped = true;
         snapshot->report.form = form;
-        status_fail(&snapshot->report.why, FAILURE_CHECKPOINT_NOT_WRITTEN,
-                    "an earlier one was still being written");
+        status_fail(&snapshot->report.why, FAILURE_CHECKPOINT_NOT_WRITTEN, "%s",
+                    why);
         snapshot_end(all, snapshot,
                      CAPSTAN__SNAPSHOT_REPORT__OUTCOME__NOT_WRITTEN);
     }

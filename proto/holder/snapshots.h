@@ -70,10 +70,9 @@ bool snapshots_begin(struct snapshots *snapshots, uint64_t id, bool retain,
 Capstan__Snapshot__Form snapshots_form(struct snapshots *snapshots,
                                        uint64_t id);
 
-/* Begins planned snapshot ID of FORM and ends it: an earlier one is still being
- * written. */
+/* Begins planned snapshot ID of FORM and ends it, for the reason WHY. */
 void snapshots_skip(struct snapshots *snapshots, uint64_t id,
-                    Capstan__Snapshot__Form form);
+                    Capstan__Snapshot__Form form, const char *why);
 
 /* Has ID begun? One that has failed exists until another begins, so that its
  * later blocks do not begin it again. */

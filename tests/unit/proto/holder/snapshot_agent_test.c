@@ -274,12 +274,20 @@ TEST(rounds_go_on_without_a_silent_chief_and_its_snapshot_is_void) {
     assert_int_equal(fixture->hold_at, 0);
 }
 
-/* Round 9 of every 9 is then planned as it was before the request. */
-TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
+static void plan_every(struct fixture *fixture, uint64_t steps) {
     fixture->plan.run_schedule.checkpoints = true;
     fixture->plan.run_schedule.epoch_batches = TOTAL;
     fixture->plan.run_schedule.accumulation = 1;
-    fixture->plan.run_schedule.every_steps = 9;
+    fixture->plan.run_schedule.every_steps = steps;
+}
+
+static void forget(struct fixture *fixture, uint64_t saved) {
+    assert_ok(snapshot_agent_forget(fixture->agent, saved, &failure));
+}
+
+/* Round 9 of every 9 is then planned as it was before the request. */
+TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
+    plan_every(fixture, 9);
     open_agent(fixture);
     fixture->version = 8;
     command(fixture, (Capstan__Snapshot){.id = REQUESTED, .retain = true});
@@ -289,7 +297,7 @@ TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
                 .id = REQUESTED + 1, .round = 9, .write = true, .last = true});
     assert_int_equal(snapshot_agent_last(fixture->agent), REQUESTED + 1);
     fixture->hold_at = 99;
-    assert_ok(snapshot_agent_forget(fixture->agent, &failure));
+    forget(fixture, 0);
     assert_int_equal(snapshot_agent_last(fixture->agent), 0);
     assert_int_equal(fixture->hold_at, 0);
     assert_false(
@@ -298,6 +306,27 @@ TEST(another_chief_has_none_of_the_snapshots_that_were_requested) {
     await_sent(fixture, 2);
     assert_int_equal(fixture->sent[1].id, 9);
     assert_int_equal(fixture->sent[1].outcome, WRITTEN);
+}
+
+/* Other holders had not begun the request, and report the planned round: the
+ * chief would wait for this one's part. */
+TEST(a_planned_round_that_a_void_request_has_replaced_is_reported_as_skipped) {
+    for (uint64_t saved = 0; saved <= 9; saved += 9) {
+        fixture->num_sent = 0;
+        plan_every(fixture, 9);
+        open_agent(fixture);
+        command(fixture, (Capstan__Snapshot){
+                             .id = REQUESTED, .round = 9, .write = true});
+        reach(fixture, 0, 9);
+        forget(fixture, saved);
+        snapshot_agent_step(fixture->agent);
+        assert_int_equal(fixture->num_sent, saved ? 0 : 1);
+        if (!saved) {
+            assert_int_equal(fixture->sent[0].id, 9);
+            assert_int_equal(fixture->sent[0].outcome, NOT_WRITTEN);
+        }
+        snapshot_agent_close(&fixture->agent);
+    }
 }
 
 /* With staleness: the step is known when it is held. */
