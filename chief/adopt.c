@@ -286,8 +286,11 @@ static void take_missing_progress(struct run *run) {
 }
 
 static void take_past(struct run_trainer *trainer, const Capstan__Slot *slot) {
-    trainer->past_samples = slot->past_samples;
-    trainer->past_loss = slot->past_loss;
+    trainer->past = (struct run_counts){.loss = slot->past_loss,
+                                        .samples = slot->past_samples,
+                                        .bad_lines = slot->past_bad_lines,
+                                        .late = slot->past_late,
+                                        .missed = slot->past_missed};
     trainer->at_evaluation.samples = slot->past_samples;
     trainer->at_evaluation.loss = slot->past_loss;
 }

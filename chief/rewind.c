@@ -111,8 +111,8 @@ static bool ends_with_chief(const struct run *run) {
     bool ends = run->phase >= RUN_STOPPING && run->code && !run->is_rewinding;
     if (rewind_chief_within(run) <= 0 || run->shutdown.interrupted || ends)
         return true;
-    bool is_adopted = run->phase >= RUN_TRAINING && rewind_may_be_adopted(run);
-    if (run->job->model.type != JOB_EXTERNAL || is_adopted)
+    bool goes_on = run->phase >= RUN_READYING && rewind_may_be_adopted(run);
+    if (run->job->model.type != JOB_EXTERNAL || goes_on)
         return false;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         if (!is_with_chief(run, &run->roster.slots[r]) &&
@@ -545,7 +545,7 @@ static struct rewind_counts counts_of(const struct run *run, uint32_t r,
     const struct run_trainer *trainer = &run->trainers[r];
     return (struct rewind_counts){.first = trainer->absence.first,
                                   .steps = run_untrained_by(run, r, step).steps,
-                                  .bad_lines = trainer->past_bad_lines +
+                                  .bad_lines = trainer->past.bad_lines +
                                                bad_lines_until(run, r, step)};
 }
 
@@ -579,7 +579,7 @@ static void take_counts(struct run *run) {
         run->trainers[r].absence = (struct run_absence){
             .first = first,
             .steps = counts->steps < most ? counts->steps : most};
-        run->trainers[r].past_bad_lines = counts->bad_lines;
+        run->trainers[r].past.bad_lines = counts->bad_lines;
     }
 }
 

@@ -130,11 +130,8 @@ bool run_is_beyond(const struct run *run, uint32_t rank) {
 
 uint32_t run_count_joined(const struct run *run) {
     uint32_t joined = 0;
-    for (uint32_t r = run_num_shares(run); r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        joined += trainer->from || trainer->past_samples ||
-                  trainer->heartbeat.samples;
-    }
+    for (uint32_t r = run_num_shares(run); r < run->roster.num_ranks; r++)
+        joined += run->trainers[r].from || run_counts(run, r).samples;
     return joined;
 }
 
@@ -332,28 +329,30 @@ const struct optimizer *run_table_optimizer(const struct run *run,
 struct run_point run_total(const struct run *run) {
     struct run_point point = {0};
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        const struct run_trainer *trainer = &run->trainers[r];
-        point.loss += trainer->past_loss + trainer->heartbeat.loss_sum;
-        point.samples += trainer->past_samples + trainer->heartbeat.samples;
-        if (trainer->heartbeat.training_s > point.seconds)
-            point.seconds = trainer->heartbeat.training_s;
+        struct run_counts counts = run_counts(run, r);
+        double seconds = run->trainers[r].heartbeat.training_s;
+        point.loss += counts.loss;
+        point.samples += counts.samples;
+        if (seconds > point.seconds)
+            point.seconds = seconds;
     }
     return point;
 }
 
-struct run_late run_late(const struct run *run, uint32_t rank) {
-    const struct run_trainer *trainer = &run->trainers[rank];
-    return (struct run_late){
-        trainer->past_late + trainer->heartbeat.late,
-        trainer->past_missed + trainer->heartbeat.missed,
-    };
+struct run_counts run_counts(const struct run *run, uint32_t rank) {
+    const struct run_counts *past = &run->trainers[rank].past;
+    const Capstan__Heartbeat *own = &run->trainers[rank].heartbeat;
+    return (struct run_counts){.loss = past->loss + own->loss_sum,
+                               .samples = past->samples + own->samples,
+                               .bad_lines = past->bad_lines + own->bad_lines,
+                               .late = past->late + own->late,
+                               .missed = past->missed + own->missed};
 }
 
 uint64_t run_bad_lines(const struct run *run) {
     uint64_t sum = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        sum += run->trainers[r].past_bad_lines +
-               run->trainers[r].heartbeat.bad_lines;
+        sum += run_counts(run, r).bad_lines;
     return sum;
 }
 

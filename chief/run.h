@@ -50,6 +50,14 @@ struct run_absence {
     uint64_t steps; /* without it, up to its last return */
 };
 
+/* What a trainer has told of its steps and data: bad lines of the training
+ * data, left out (data.bad_lines); with backup workers the contributions that
+ * were late, and the rounds that it has missed for that. */
+struct run_counts {
+    double loss; /* a sum */
+    uint64_t samples, bad_lines, late, missed;
+};
+
 /* Per-trainer state beyond its roster slot. */
 struct run_trainer {
     struct membership_copies held; /* when it joined */
@@ -78,8 +86,7 @@ struct run_trainer {
     uint64_t from;  /* clock of its first contribution; 0: not set */
     uint64_t point; /* the last point that it has reached */
     double began;   /* training seconds of the run when it joined */
-    double past_loss; /* sum over earlier incarnations */
-    uint64_t past_samples, past_bad_lines, past_late, past_missed;
+    struct run_counts past;         /* of earlier incarnations */
     struct run_point at_evaluation; /* of all incarnations */
     Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */
@@ -304,13 +311,8 @@ const struct optimizer *run_table_optimizer(const struct run *run,
 /* Loss and samples of all trainers since the start. */
 struct run_point run_total(const struct run *run);
 
-/* With backup workers: the contributions of RANK that were late, and the rounds
- * that it has left out for that. */
-struct run_late {
-    uint64_t late, missed;
-};
-
-struct run_late run_late(const struct run *run, uint32_t rank);
+/* Those of RANK, of all incarnations. */
+struct run_counts run_counts(const struct run *run, uint32_t rank);
 
 /* Of the training data, left out by all trainers (data.bad_lines). */
 uint64_t run_bad_lines(const struct run *run);

@@ -135,21 +135,14 @@ static void welcome(struct run *run, struct roster_slot *slot) {
              slot->host, slot->pid);
 }
 
-/* Loss and samples of a trainer outlive its incarnation. */
+/* What a trainer has told outlives its incarnation. */
 static void reset_trainer(struct run *run, uint32_t rank) {
     struct run_trainer *trainer = &run->trainers[rank];
-    struct run_point at_evaluation = {
-        .loss = trainer->past_loss + trainer->heartbeat.loss_sum,
-        .samples = trainer->past_samples + trainer->heartbeat.samples};
+    struct run_counts past = run_counts(run, rank);
     *trainer = (struct run_trainer){
         .began = run->metrics.points.last.seconds,
-        .past_loss = at_evaluation.loss,
-        .past_samples = at_evaluation.samples,
-        .past_bad_lines =
-            trainer->past_bad_lines + trainer->heartbeat.bad_lines,
-        .past_late = trainer->past_late + trainer->heartbeat.late,
-        .past_missed = trainer->past_missed + trainer->heartbeat.missed,
-        .at_evaluation = at_evaluation,
+        .past = past,
+        .at_evaluation = {.loss = past.loss, .samples = past.samples},
         .replicas = trainer->replicas,
         .absence = trainer->absence,
         .visible_devices = trainer->visible_devices,
@@ -949,12 +942,14 @@ static void fill_slot(const struct run *run, uint32_t rank,
     message->from_clock = entry.from;
     message->incarnation = entry.incarnation;
     message->live = entry.live;
-    message->past_samples = trainer->past_samples;
-    message->past_loss = trainer->past_loss;
-    if (!entry.incarnation) { /* nobody counts on in its place */
-        message->past_samples += trainer->heartbeat.samples;
-        message->past_loss += trainer->heartbeat.loss_sum;
-    }
+    /* Where nobody counts on in its place, all that is told is past. */
+    struct run_counts past =
+        entry.incarnation ? trainer->past : run_counts(run, rank);
+    message->past_samples = past.samples;
+    message->past_loss = past.loss;
+    message->past_bad_lines = past.bad_lines;
+    message->past_late = past.late;
+    message->past_missed = past.missed;
 }
 
 /* Sends to trainer TO; NULL: to every ps. */

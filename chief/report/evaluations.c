@@ -239,9 +239,9 @@ void evaluations_receive_part(struct run *run, const struct roster_slot *slot,
         report->id ? &trainer->at_evaluation
                    : &evaluation->rank_points[report->part];
     *at_evaluation = (struct run_point){
-        .loss = trainer->past_loss + report->train_loss_sum,
+        .loss = trainer->past.loss + report->train_loss_sum,
         .seconds = report->training_s,
-        .samples = trainer->past_samples + report->train_samples};
+        .samples = trainer->past.samples + report->train_samples};
     evaluations_step(run);
 }
 

@@ -273,27 +273,28 @@ static void late_add(json_t *object, const struct run *run) {
     json_t *list = json_array();
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct roster_slot *slot = &run->roster.slots[r];
-        json_array_append_new(
-            list,
-            json_pack("{s:s, s:i, s:i, s:I, s:I}", "role",
-                      cluster_role_name(slot->role), "index", (int)slot->index,
-                      "rank", (int)r, "late", (json_int_t)run_late(run, r).late,
-                      "missed", (json_int_t)run_late(run, r).missed));
+        struct run_counts counts = run_counts(run, r);
+        json_array_append_new(list,
+                              json_pack("{s:s, s:i, s:i, s:I, s:I}", "role",
+                                        cluster_role_name(slot->role), "index",
+                                        (int)slot->index, "rank", (int)r,
+                                        "late", (json_int_t)counts.late,
+                                        "missed", (json_int_t)counts.missed));
     }
     json_object_set_new(object, "late", list);
 }
 
 static void late_log(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
-        struct run_late late = run_late(run, r);
+        struct run_counts counts = run_counts(run, r);
         char name[64];
         roster_name(&run->roster.slots[r], name, sizeof name);
-        if (late.late || late.missed)
+        if (counts.late || counts.missed)
             log_info(run->log, "late_summarized",
                      "%s: %" PRIu64 " of its contributions came after their "
                      "rounds had closed, and it left out %" PRIu64
                      " of %" PRIu64 " rounds (strategy.backup_workers)",
-                     name, late.late, late.missed,
+                     name, counts.late, counts.missed,
                      run->end_step - run->plan.schedule.start);
     }
 }
@@ -450,7 +451,7 @@ static double first_loss(const struct run *run) {
     uint32_t count = 0;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
-        if (!(trainer->heartbeat.first_loss > 0) || trainer->past_samples)
+        if (!(trainer->heartbeat.first_loss > 0) || trainer->past.samples)
             continue;
         sum += trainer->heartbeat.first_loss;
         count++;

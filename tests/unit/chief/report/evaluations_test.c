@@ -96,7 +96,7 @@ TEST(a_trainer_that_rejoins_during_an_evaluation_counts_once) {
     report(fixture, 0, EPOCH, 4);
     fixture->slots[0].incarnation++;
     fixture->trainers[0] =
-        (struct run_trainer){.past_loss = 4 * EPOCH, .past_samples = EPOCH};
+        (struct run_trainer){.past = {.loss = 4 * EPOCH, .samples = EPOCH}};
     report(fixture, 1, EPOCH, 2);
     assert_int_equal(fixture->run.evaluations.evaluated, EPOCH);
     assert_true(fixture->run.metrics.epoch_loss == 3);
