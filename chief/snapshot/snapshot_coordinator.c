@@ -296,6 +296,13 @@ static bool has_joiner(const struct run *run) {
     return false;
 }
 
+/* Of a run that was adopted checkpoints up to that step may lack what a trainer
+ * that is gone has kept: who joins with one takes a later one. */
+static bool is_join_due(const struct run *run) {
+    return has_joiner(run) && (!run_count_live(run) ||
+                               run_step(run) >= run->checkpoints.kept.adopted);
+}
+
 /* A joiner's first contribution is for the round after the snapshot's. */
 static void assign_joiners(struct run *run, uint64_t round) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
@@ -340,7 +347,7 @@ void snapshot_coordinator_step(struct run *run, int64_t now) {
         return;
     if (run->metrics.began)
         reason = due_reason(run, now);
-    reason.joins = has_joiner(run);
+    reason.joins = is_join_due(run);
     reason.save |= reason.joins && run_synchronous(run) &&
                    kept_states_any(run) && run->job->checkpoint.dir;
     if (reason.save && !reason.delta) {
