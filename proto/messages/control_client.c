@@ -64,6 +64,8 @@ struct control_client {
     char loss_text[512]; /* "": it is there */
     double chief_within; /* these two of the welcome */
     bool may_adopt;
+    struct member_past planned_past; /* from the first view on that of `member`;
+                                        run 0: there is none */
     struct rejoin rejoin;
     uint64_t heard;      /* the step at which it has heard its chief, which has
                             all evaluations before it */
@@ -256,7 +258,9 @@ static unsigned control_client_memory(struct control_client *client,
     return client->num_limits;
 }
 
-/* Is it in a run that a chief can adopt while it trains? */
+/* Is it in a run that a chief can adopt while it trains? A trainer that has no
+ * view yet is not: perhaps not all ps have the one with its first round, and
+ * those that lack it close that round without it. */
 static bool can_rejoin(const struct control_client *client) {
     const struct rejoin *rejoin = &client->rejoin;
     return client->may_adopt && client->chief_within > 0 &&
@@ -990,28 +994,37 @@ static void record_own_death(const struct control_client *client,
                                         : LAUNCH_RECORD_SPARE);
 }
 
-/* From now on the process can join a run that goes on for this one. */
-static void keep_past(const struct control_client *client,
+/* Of a run that it has not begun nothing goes on. */
+static void plan_past(struct control_client *client,
                       const Capstan__Plan *plan) {
-    struct member_past *past = client->member->past;
+    const struct member_past *past = client->member->past;
     if (client->chief_within <= 0)
         return;
-    *past = (struct member_past){.run = client->process->run,
-                                 .lineage = plan->lineage,
-                                 .job = client->job_digest,
-                                 .step = plan->start_step,
-                                 .saved = plan->n_buddies ? past->saved
-                                                          : plan->start_step,
-                                 .rewinds = plan->rewinds,
-                                 .steps_again = plan->steps_again,
-                                 .furthest = plan->furthest,
-                                 .in_vain = plan->in_vain};
+    client->planned_past = (struct member_past){
+        .run = client->process->run,
+        .lineage = plan->lineage,
+        .job = client->job_digest,
+        .step = plan->start_step,
+        .saved = plan->n_buddies ? past->saved : plan->start_step,
+        .rewinds = plan->rewinds,
+        .steps_again = plan->steps_again,
+        .furthest = plan->furthest,
+        .in_vain = plan->in_vain};
+}
+
+/* From its first view on the process can join a run that goes on for this one.
+ */
+static void keep_past(struct control_client *client) {
+    if (client->planned_past.run)
+        *client->member->past = client->planned_past;
+    client->planned_past.run = 0;
 }
 
 /* STEPS have checkpoints, ascending. */
-static void keep_saved(const struct control_client *client,
+static void keep_saved(struct control_client *client,
                        const Capstan__Retain *retain) {
-    struct member_past *past = client->member->past;
+    struct member_past *past =
+        client->planned_past.run ? &client->planned_past : client->member->past;
     if (past && retain->n_steps)
         past->saved = retain->steps[retain->n_steps - 1];
 }
@@ -1072,8 +1085,10 @@ static void note_received(struct control_client *client,
         client->planned = true;
         open_trace(client, control->plan);
         record_own_death(client, control->plan);
-        keep_past(client, control->plan);
+        plan_past(client, control->plan);
         tell_long_plan(client, control->plan);
+    } else if (control->body_case == CAPSTAN__CONTROL__BODY_VIEW) {
+        keep_past(client);
     } else if (control->body_case == CAPSTAN__CONTROL__BODY_RETAIN) {
         keep_saved(client, control->retain);
     }
@@ -1299,7 +1314,7 @@ static void await_next_run(struct control_client *client,
     past->join_key = is_lost ? "timeouts.chief" : "timeouts.recover";
     past->heard_at = client->last_received;
     if (past->run != client->process->run)
-        return; /* it had no plan */
+        return; /* it had no view */
     if (heartbeat->clock > past->step)
         past->step = heartbeat->clock;
     if (heartbeat->global_step > past->step)

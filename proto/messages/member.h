@@ -42,7 +42,7 @@ struct process {
 
 /* What a process keeps of its run, to join the one that goes on for it. */
 struct member_past {
-    uint64_t run;     /* the last one whose plan it had; 0: none */
+    uint64_t run;     /* the last one of which it had a view; 0: none */
     uint64_t lineage; /* of that run's checkpoints */
     uint64_t job;     /* message_job_digest */
     uint64_t step;    /* the highest that it knows of */

@@ -337,6 +337,12 @@ static void start_by_hand(struct cluster_run *run,
     cluster_fixture_start_all(fixture);
 }
 
+/* Of which some may be left out where the disk is slow. */
+static void await_checkpoints(struct cluster_process *chief, int count) {
+    while (count--)
+        cluster_run_await_soon(chief, "chief: checkpoint ");
+}
+
 static void kill_chief_by_hand(const struct cluster_fixture *fixture) {
     struct cluster_process *chief = fixture->tasks[0].process;
     cluster_run_await_soon(chief, "chief: checkpoint ");
@@ -407,21 +413,31 @@ static void start_caller(struct cluster_run *run,
                                              WORDS(name));
 }
 
-static void start_callers(struct cluster_run *run,
-                          struct cluster_fixture *fixture, const char *dir,
-                          const struct callers *callers) {
+static void start_as_caller(struct cluster_run *run,
+                            struct cluster_fixture *fixture, unsigned place,
+                            const struct callers *callers) {
+    struct cluster_fixture_task *task = &fixture->tasks[place];
+    if (!strcmp(task->type, "worker"))
+        start_caller(run, task, callers->name);
+    else
+        cluster_fixture_start(fixture, place);
+}
+
+static void job_of_callers(struct cluster_run *run, const char *dir,
+                           const struct callers *callers) {
     cluster_run_job(run, textf("{\"model\": {\"type\": \"external\"}, "
                                "\"data\": null, \"chief\": \"coordinate\", "
                                "\"checkpoint\": {\"every_steps\": 100, "
                                "\"keep\": 1000, \"dir\": \"%s\"}, %s}",
                                dir, callers->more));
-    for (unsigned t = 0; t < fixture->count; t++) {
-        struct cluster_fixture_task *task = &fixture->tasks[t];
-        if (!strcmp(task->type, "worker"))
-            start_caller(run, task, callers->name);
-        else
-            cluster_fixture_start(fixture, t);
-    }
+}
+
+static void start_callers(struct cluster_run *run,
+                          struct cluster_fixture *fixture, const char *dir,
+                          const struct callers *callers) {
+    job_of_callers(run, dir, callers);
+    for (unsigned t = 0; t < fixture->count; t++)
+        start_as_caller(run, fixture, t, callers);
 }
 
 static unsigned number_in(const json_t *manifest, const char *key) {
@@ -464,7 +480,7 @@ static void expect_callers_adopted(struct cluster_run *run,
     bool planned = !strstr(callers->more, "staleness");
     start_callers(run, fixture, "b", callers);
     if (planned)
-        cluster_run_await_soon(fixture->tasks[0].process, "/step-000000400");
+        await_checkpoints(fixture->tasks[0].process, 4);
     kill_chief_by_hand(fixture);
     if (planned && !strstr(callers->more, "clipping"))
         cluster_fixture_await_file(run, "b/step-00000*[7-9]00/*of-2*", LONG);
@@ -475,21 +491,28 @@ static void expect_callers_adopted(struct cluster_run *run,
 }
 
 #define STEPS "\"steps\": 1500, "
+/* Others notice a death: three times as long as a busy machine may stand still.
+ */
+#define SOON "\"timeouts\": {\"peer\": 6}, "
 #define STALE "\"steps\": 3000, \"strategy\": {\"staleness\": 2}, "
+#define BOUNDLESS "\"steps\": 3000, \"strategy\": {\"staleness\": \"inf\"}, "
+#define COPIES "\"strategy\": {\"replicas\": 1, \"buddy_steps\": 40}, "
 #define MOMENTUM                                                               \
     "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, "            \
     "\"momentum\": 0.5}}"
 #define PLAIN "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1}}"
 
 /* Whether they go back with their run or not; by the ps's optimizer or their
- * own; with tables. */
+ * own; with tables; with groups whose rates change; with copies in memory. */
 TEST(callers_train_on_without_their_chief) {
     static const struct callers callers[] = {
         {"rewinds", STEPS MOMENTUM, 2, 370},
         {"rewinds-not", STEPS MOMENTUM, 2, 370},
         {"rewinds", STEPS "\"gradient_clipping\": 2, " MOMENTUM, 2, 370},
         {"own", "\"steps\": 6000", 3, 0},
-        {"writes-long", STEPS PLAIN, 0, 0}};
+        {"writes-long", STEPS PLAIN, 0, 0},
+        {"groups-long", STEPS PLAIN, 0, 0},
+        {"rewinds", STEPS COPIES MOMENTUM, 2, 370}};
     for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
         struct cluster_fixture fixture;
         run = cluster_fixture_reset(state);
@@ -506,7 +529,9 @@ TEST(callers_train_on_without_their_chief) {
 TEST(callers_with_staleness_train_on_without_their_chief) {
     static const struct callers callers[] = {
         {"rewinds-late", STALE MOMENTUM, 2, 0},
-        {"writes-long", STALE PLAIN, 0, 0}};
+        {"rewinds-late", BOUNDLESS MOMENTUM, 2, 0},
+        {"writes-long", STALE PLAIN, 0, 0},
+        {"writes-long", BOUNDLESS PLAIN, 0, 0}};
     for (unsigned c = 0; c < sizeof callers / sizeof *callers; c++) {
         struct cluster_fixture fixture;
         run = cluster_fixture_reset(state);
@@ -514,6 +539,31 @@ TEST(callers_with_staleness_train_on_without_their_chief) {
         expect_callers_adopted(run, &fixture, &callers[c]);
         expect_whole_manifests(run, &callers[c]);
     }
+}
+
+/* They have the plan and no view, as a ps stands still: nothing is lost. */
+TEST(callers_that_have_not_begun_join_the_next_chief) {
+    static const struct callers callers = {"rewinds",
+                                           "\"steps\": 600, " MOMENTUM, 2, 370};
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    job_of_callers(run, "b", &callers);
+    struct cluster_fixture_task *tasks = fixture.tasks;
+    unsigned still = cluster_fixture_find(&fixture, "ps", 1);
+    for (unsigned t = 0; t < fixture.count; t++) {
+        start_as_caller(run, &fixture, t, &callers);
+        if (t != still)
+            continue;
+        cluster_run_await_soon(tasks[0].process, "ps 1 joined from");
+        cluster_run_signal(tasks[still].process, SIGSTOP);
+    }
+    cluster_run_await_soon(tasks[0].process, "; steps 0 to 600");
+    kill_task(&tasks[0]);
+    cluster_run_signal(tasks[still].process, SIGCONT);
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 0);
+    expect_whole_manifests(run, &callers);
 }
 
 /* Has each checkpoint in b up to STEP what both ranks keep? */
@@ -533,16 +583,14 @@ static void expect_kept_until(struct cluster_run *run, uint64_t step) {
 /* Checkpoints that may lack what it has kept are none, whether others keep
  * anything or not; while its death is known it may even be out of the run. */
 TEST(a_caller_may_die_while_the_chief_is_away) {
-    static const char more[] =
-        "\"steps\": 1500, \"timeouts\": {\"peer\": 2}, " MOMENTUM;
-    static const char plenty[] =
-        "\"steps\": 40000, \"timeouts\": {\"peer\": 2}, " MOMENTUM;
+    static const char more[] = "\"steps\": 2000, " MOMENTUM;
     static const struct {
         struct callers callers;
         bool before; /* it dies before the chief */
-    } cases[] = {{{"rewinds", more, ANY, 370}, false},
-                 {{"rewinds", more, ANY, 370}, true},
-                 {{"learns", plenty, 0, 0}, false}};
+    } cases[] = {
+        {{"rewinds", more, ANY, 370}, false},
+        {{"rewinds", "\"steps\": 2000, " SOON MOMENTUM, ANY, 370}, true},
+        {{"learns-slowly", more, 0, 0}, false}};
     for (unsigned c = 0; c < sizeof cases / sizeof *cases; c++) {
         const struct callers *callers = &cases[c].callers;
         struct cluster_fixture fixture;
@@ -551,22 +599,21 @@ TEST(a_caller_may_die_while_the_chief_is_away) {
         start_callers(run, &fixture, "b", callers);
         struct cluster_fixture_task *worker =
             &fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)];
-        cluster_run_await_soon(fixture.tasks[0].process,
-                               callers->kept ? "chief: checkpoint "
-                                             : "/step-00001");
+        await_checkpoints(fixture.tasks[0].process, 4);
         if (cases[c].before)
             kill_task(worker);
         if (cases[c].before)
             cluster_run_await_soon(fixture.tasks[0].process,
                                    "worker 1 on host");
         kill_chief_by_hand(&fixture);
-        if (callers->kept)
-            cluster_fixture_await_file(run, "b/step-000000700/*of-2*", LONG);
-        if (!cases[c].before)
+        if (!cases[c].before) {
+            cluster_fixture_await_file(run, "b/step-000000[7-9]00/*of-2*",
+                                       LONG);
             kill_task(worker);
+        }
+        start_caller(run, worker, callers->name); /* the run may end soon */
         struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
         cluster_run_await_soon(chief, "has gone on without its chief");
-        start_caller(run, worker, callers->name);
         cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
         expect_adopted(chief, 1);
         if (callers->kept && !cases[c].before)
@@ -642,15 +689,14 @@ TEST(a_worker_that_joins_when_the_chief_dies_joins_the_next) {
  * second one has begun no epoch. */
 TEST(a_caller_may_be_replaced_before_the_chief_dies) {
     static const struct callers callers = {
-        "rewinds", "\"steps\": 4000, \"timeouts\": {\"peer\": 2}, " MOMENTUM,
-        ANY, 370};
+        "rewinds", "\"steps\": 4000, " MOMENTUM, ANY, 370};
     struct cluster_fixture fixture;
     cluster_fixture_describe(&fixture, run, 1, 2, 2);
     start_callers(run, &fixture, "b", &callers);
     struct cluster_process *chief = fixture.tasks[0].process;
     struct cluster_fixture_task *worker =
         &fixture.tasks[cluster_fixture_find(&fixture, "worker", 0)];
-    cluster_run_await_soon(chief, "/step-000000900");
+    await_checkpoints(chief, 9);
     kill_task(worker);
     start_caller(run, worker, callers.name);
     cluster_run_await(worker->process, "goes on from step", LONG);
@@ -679,14 +725,41 @@ TEST(members_wait_for_a_chief_that_is_long_away) {
 
 /* Nobody computes anything twice with staleness either. */
 TEST(a_run_with_staleness_goes_on_without_its_chief) {
+    static const char *const staleness[] = {"2", "\"inf\""};
+    for (unsigned s = 0; s < 2; s++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        start_by_hand(run, &fixture,
+                      textf("\"chief\": \"coordinate\", \"strategy\": "
+                            "{\"staleness\": %s}",
+                            staleness[s]));
+        kill_chief_by_hand(&fixture);
+        cluster_fixture_start(&fixture, 0);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        expect_adopted(fixture.tasks[0].process, 1);
+    }
+}
+
+/* What it was late with, and has left out, is not forgotten with the chief. */
+TEST(a_worker_may_leave_before_the_chief_dies) {
     struct cluster_fixture fixture;
     start_by_hand(
         run, &fixture,
-        "\"chief\": \"coordinate\", \"strategy\": {\"staleness\": 2}");
-    kill_chief_by_hand(&fixture);
-    cluster_fixture_start(&fixture, 0);
-    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
-    expect_adopted(fixture.tasks[0].process, 1);
+        "\"chief\": \"coordinate\", \"strategy\": {\"backup_workers\": 1}");
+    struct cluster_process *chief = fixture.tasks[0].process;
+    unsigned place = cluster_fixture_find(&fixture, "worker", 1);
+    await_checkpoints(chief, 2);
+    cluster_run_signal(fixture.tasks[place].process, SIGTERM);
+    cluster_run_expect_soon(fixture.tasks[place].process, TERMINATED);
+    cluster_run_await_soon(chief, "worker 1 said goodbye");
+    kill_task(&fixture.tasks[0]);
+    chief = cluster_fixture_start(&fixture, 0);
+    cluster_fixture_expect(&fixture, place, 0, LONG);
+    expect_adopted(chief, 1);
+    const json_t *late =
+        json_array_get(json_object_get(cluster_run_json(chief), "late"), 1);
+    assert_int_equal(number_in(late, "rank"), 1);
+    assert_true(number_in(late, "late") + number_in(late, "missed") > 0);
 }
 
 /* Of an evaluation whose parts the chief before had in part nobody waits for
@@ -719,9 +792,7 @@ static unsigned kill_both_by_hand(struct cluster_run *run,
                                   struct cluster_fixture *fixture,
                                   const char *type, const char *more) {
     start_by_hand(run, fixture,
-                  textf("\"chief\": \"coordinate\", "
-                        "\"timeouts\": {\"peer\": 2}%s",
-                        more));
+                  textf(SOON "\"chief\": \"coordinate\"%s", more));
     kill_chief_by_hand(fixture);
     unsigned place = cluster_fixture_find(fixture, type, 1);
     cluster_run_signal(fixture->tasks[place].process, SIGKILL);

@@ -226,8 +226,10 @@ static int kinds(struct caller *caller) {
     return result;
 }
 
-/* Two groups; from step 3 on other rates, which only rank 0's are. */
-static int groups(struct caller *caller) {
+/* Two groups; from step 3 on other rates, which only rank 0's are. More STEPS
+ * than USUAL take longer. */
+static int groups(struct caller *caller, int steps) {
+    enum { USUAL = 8 };
     enum capstan_outcome outcome;
     float weights[2] = {0, 0};
     double rates[2] = {1, 0.5};
@@ -240,7 +242,8 @@ static int groups(struct caller *caller) {
         result = capstan_set(caller->run, g, "lr", rates[g]);
     if (!result)
         result = capstan_start(caller->run, -1);
-    for (int s = 1; !result && s <= 8; s++) {
+    for (int s = 1; !result && s <= steps; s++) {
+        usleep(steps > USUAL ? 2000 : 0);
         if (s >= 3 && s != 6) { /* what is not set again holds */
             rates[0] = 0.25 * s;
             rates[1] = 2;
@@ -799,9 +802,11 @@ static int check_learnt(struct caller *caller) {
     return result;
 }
 
-/* Trains to the run's end, 40 steps if that has none. A step reports SAMPLES
- * and, unless they are 0, a loss that falls. KEEPS: the count of its steps. */
-static int learn(struct caller *caller, uint64_t samples, bool keeps) {
+/* Trains to the run's end, 40 steps if that has none, with a PAUSE (us) in
+ * each. A step reports SAMPLES and, unless they are 0, a loss that falls.
+ * KEEPS: the count of its steps. */
+static int learn(struct caller *caller, uint64_t samples, bool keeps,
+                 useconds_t pause) {
     enum capstan_outcome outcome = CAPSTAN_GOES_ON;
     struct capstan_position position;
     struct learnt learnt = {.rank = (uint64_t)caller->rank};
@@ -817,6 +822,7 @@ static int learn(struct caller *caller, uint64_t samples, bool keeps) {
         result = capstan_keep(caller->run, "learnt", &learnt, sizeof learnt);
     for (uint64_t s = 1; !result && outcome == CAPSTAN_GOES_ON && s <= last;
          s++) {
+        usleep(pause);
         result = push(caller, 0, 1, CAPSTAN_FULL);
         if (!result)
             result = capstan_step(caller->run, samples ? 1.0 / (double)s : 0,
@@ -1090,7 +1096,9 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "kinds"))
         return kinds(caller);
     if (!strcmp(name, "groups"))
-        return groups(caller);
+        return groups(caller, 8);
+    if (!strcmp(name, "groups-long"))
+        return groups(caller, 1500);
     if (!strcmp(name, "orders"))
         return orders(caller);
     if (!strcmp(name, "resume"))
@@ -1139,11 +1147,13 @@ static int play(struct caller *caller, const char *name) {
     if (!strcmp(name, "own-dies"))
         return own(caller, false, 20, 0);
     if (!strcmp(name, "learns"))
-        return learn(caller, 8, false);
+        return learn(caller, 8, false, 0);
+    if (!strcmp(name, "learns-slowly"))
+        return learn(caller, 8, false, 2000);
     if (!strcmp(name, "learns-keeps"))
-        return learn(caller, 8, true);
+        return learn(caller, 8, true, 0);
     if (!strcmp(name, "silent"))
-        return learn(caller, 0, false);
+        return learn(caller, 0, false, 0);
     if (!strcmp(name, "epochs"))
         return epochs(caller);
     if (!strcmp(name, "orphan"))

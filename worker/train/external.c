@@ -77,10 +77,13 @@ bool external_rewinds(struct external *external) {
     return rewinds;
 }
 
-/* The trainer is going: does its run go back with this caller? The waiter is
- * entered. */
+/* The trainer is going: does its run go back with this caller, or begin anew?
+ * The waiter is entered. */
 static void begin_return(struct external *external) {
-    external->back = external->is_asked_back && caller_may_go_back(external);
+    external->anew =
+        external->is_asked_back && external->sent && !external->requested;
+    external->back = external->is_asked_back && !external->anew &&
+                     caller_may_go_back(external);
     external->is_asked_back = false;
 }
 
@@ -180,9 +183,10 @@ void external_find_position(const struct external *external,
 }
 
 void external_attach(struct external *external, struct trainer *trainer) {
-    if (external->joined)
+    if (external->joined && !external->anew)
         reset_for_return(external);
     waiter_enter(&external->waiter);
+    external->sent = external->anew = false;
     external->trainer = trainer;
     external->joined = true;
     external->detached = false;
@@ -203,11 +207,12 @@ void external_detach(struct external *external) {
     pthread_cond_broadcast(&external->waiter.changed);
     while (external->inside)
         waiter_wait(&external->waiter, TIME_NEVER, NULL);
+    external->anew &= !external->requested; /* by a call that was under way */
     pthread_mutex_lock(&external->kept_mutex);
     dir_lock_release(&external->dir_lock);
     pthread_mutex_unlock(&external->kept_mutex);
     external->trainer = NULL;
-    waiter_leave(&external->waiter);
+    waiter_leave_changed(&external->waiter);
 }
 
 float *const *external_values(const struct external *external) {

@@ -43,12 +43,13 @@ void external_close(struct external **external);
 void external_attach(struct external *external, struct trainer *trainer);
 void external_detach(struct external *external);
 
-/* The run goes back: external_detach follows, and then, if the caller takes
- * part (external_can_follow), external_attach with the next run's trainer. */
+/* The run goes back, or begins anew: external_detach follows, and then, if the
+ * caller takes part (external_can_follow), external_attach with the next run's
+ * trainer. */
 void external_go_back(struct external *external);
 
-/* Does the process go on with a run that has gone back? False: its caller does
- * not take part. */
+/* Does the process go on with a run that has gone back, or begins anew? False:
+ * its caller does not take part. */
 bool external_can_follow(struct external *external);
 
 /* Does the caller take part if the run goes back now? Any thread. */

@@ -70,6 +70,8 @@ struct external {
     bool loop_over;     /* the caller has said that no step follows */
     bool is_asked_back; /* the trainer's end begins such a return */
     bool back;          /* the model is not with the next trainer yet */
+    bool anew;          /* nor is it, and the caller still waits in the start of
+                           a run that did not begin */
     struct external_position left_at; /* where the last trainer left */
     bool returning;                   /* a call is taking it there */
     bool rewound;       /* it is, and the caller does not know yet */

@@ -579,14 +579,35 @@ static enum external_result start_training(struct external *external,
     return EXTERNAL_DONE;
 }
 
+/* Is the start to be made with another trainer, as the run begins anew? Waits
+ * for that one. */
+static bool is_begun_anew(struct external *external, int64_t until,
+                          enum external_result *result) {
+    waiter_enter(&external->waiter);
+    bool anew = external->anew;
+    while (external->anew && !external->ended &&
+           waiter_wait(&external->waiter, until, NULL))
+        ;
+    bool is_late = external->anew && !external->ended;
+    if (anew)
+        *result = is_late ? EXTERNAL_LATE : EXTERNAL_OVER;
+    bool begun = anew && !is_late && !external->ended;
+    waiter_leave(&external->waiter);
+    return begun;
+}
+
 enum external_result external_start(struct external *external, int64_t until) {
-    struct trainer *trainer = external_enter(external);
-    if (!trainer)
-        return EXTERNAL_OVER;
-    enum external_result result = EXTERNAL_DONE;
-    if (!external->started)
-        result = start_training(external, trainer, until);
-    external_leave(external);
+    enum external_result result = EXTERNAL_OVER;
+    do {
+        struct trainer *trainer = external_enter(external);
+        if (!trainer)
+            continue;
+        result = EXTERNAL_DONE;
+        if (!external->started)
+            result = external_start_again(external, trainer, until);
+        external_leave(external);
+    } while (result == EXTERNAL_OVER &&
+             is_begun_anew(external, until, &result));
     return result;
 }
 

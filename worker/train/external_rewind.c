@@ -21,7 +21,7 @@ void external_go_back(struct external *external) {
 
 bool external_can_follow(struct external *external) {
     waiter_enter(&external->waiter);
-    bool follows = !external->joined || external->back;
+    bool follows = !external->joined || external->back || external->anew;
     waiter_leave(&external->waiter);
     return follows;
 }
