@@ -10,7 +10,7 @@ frameworks.need("torch")
 
 import torch  # noqa: E402
 import torch_tables_ranks as program  # noqa: E402
-from processes import Cluster  # noqa: E402
+from processes import Cluster, check_adopted  # noqa: E402
 from torch import nn  # noqa: E402
 
 import capstan  # noqa: E402
@@ -250,6 +250,14 @@ class Sparse(unittest.TestCase):
                     found = set(run.wait().values())
                     self.assertEqual(found, {0}, run.error("worker0"))
                     self.assertEqual(run.result("worker0")[1], expected)
+
+    def test_they_train_on_without_a_chief_that_coordinates(self):
+        for optimizer, rule in ("groups", "auto"), ("Adagrad", "worker"):
+            with self.subTest(optimizer):
+                check_adopted(
+                    self, "torch_tables_ranks.py", "led_words", steps=800,
+                    optimizer=optimizer, rule=rule,
+                )
 
     def test_with_staleness_one_rank_trains_as_torch_does(self):
         staleness = {"strategy": {"staleness": "inf"}}

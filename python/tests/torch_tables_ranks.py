@@ -3,6 +3,7 @@
 
 import copy
 import json
+import time
 
 import device
 import late_gpu
@@ -192,14 +193,14 @@ def word_step(net, optimizer, ids, targets):
 
 def train_words(
     steps, optimizer, rule="auto", load_at=None, schedule=False, reload=None,
-    stop=None, **keys,
+    stop=None, pause=0.0, **keys,
 ):
     """Prints the first and the last state of a model whose sparse tensors are
     tables. Seeds are the ranks': rank 0's rows count. LOAD_AT: a step before
     which the first state is loaded again. SCHEDULE: the rate falls. RELOAD:
     "before" or "after" DistributedOptimizer the state of another model is
     loaded, which is printed as the first one. STOP: the script ends before
-    that step."""
+    that step. PAUSE: seconds of a step."""
     run = capstan.init(tables="sparse", **keys)
     torch.manual_seed(run.rank)
     net = Words()
@@ -224,6 +225,7 @@ def train_words(
         if step == load_at:
             net.load_state_dict(first)
         word_step(net, wrapped, ids[step, part], targets[step, part])
+        time.sleep(pause)
         if schedule:
             scheduler.step()
     plain = Words()
@@ -231,6 +233,11 @@ def train_words(
     assert (outside(ids[0]) == plain.words(ids[0])).all()
     states = [first, plain.state_dict()]
     print(json.dumps([{k: v.tolist() for k, v in s.items()} for s in states]))
+
+
+def led_words(steps, optimizer, rule):
+    """Its chief only coordinates."""
+    train_words(steps, optimizer, rule, pause=0.002, **processes.led(50))
 
 
 def sparse_adam(steps):
