@@ -281,10 +281,11 @@ check-mlflow: $(BUILD)/capstan $(BUILD)/mlflow/ready ## tell MLflow's server fro
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
     $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_fixture_repeats' tests)))
-soak: build-tests ## run the repeating tests COUNT (10) times as often as check
+soak: build-tests ## run the repeating tests COUNT (10) times as often as check, and fuzz with 100,000,000 inputs
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((900 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \
 	    $(filter $(LONE_TESTS),$(SOAK_TESTS))
+	@$(MAKE) --no-print-directory fuzz RUNS=100000000 TIME=3600
 
 bench: all $(BENCHES) ## measure, and print tables with the figures of other systems
 	@for bench in $(BENCHES); do $$bench || exit; done

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 
+#include "proto/messages/message.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,16 @@ char *fuzz_text(const uint8_t *bytes, size_t size) {
     memcpy(text, bytes, size);
     text[size] = 0;
     return text;
+}
+
+uint8_t *fuzz_message(const uint8_t *bytes, size_t *size) {
+    enum { FIELD = 1 << 3 }; /* `version`, a number below 128 */
+    uint8_t *message = malloc(*size + 2);
+    fuzz_require(message && MESSAGE_VERSION < 128, "there is memory");
+    memcpy(message, bytes, *size);
+    message[(*size)++] = FIELD;
+    message[(*size)++] = MESSAGE_VERSION;
+    return message;
 }
 
 bool fuzz_is_read(enum status status, const struct failure *why) {

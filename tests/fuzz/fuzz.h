@@ -21,6 +21,10 @@ const char *fuzz_file(const uint8_t *bytes, size_t size);
 /* A copy with a 0 behind it; the caller frees it. */
 char *fuzz_text(const uint8_t *bytes, size_t size);
 
+/* A message of the present version, *SIZE bytes: the last of several values of
+ * a field counts. The caller frees it. */
+uint8_t *fuzz_message(const uint8_t *bytes, size_t *size);
+
 /* Ends the program, which libFuzzer reports with the input, unless PROMISE is
  * kept. */
 void fuzz_require(bool promise, const char *text);

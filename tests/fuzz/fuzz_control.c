@@ -3,6 +3,8 @@
 #include "proto/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <stdlib.h>
+
 static void read_layout(const Capstan__Plan *plan) {
     struct layout *layout;
     struct failure why;
@@ -17,15 +19,22 @@ static void read_layout(const Capstan__Plan *plan) {
     layout_free(&layout);
 }
 
-/* A message of the chief or to it, and the layout of the plan in it. */
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+static void read_message(const uint8_t *bytes, size_t size) {
     Capstan__Control *control;
     struct failure why;
     enum status status = message_read_control(&control, bytes, size, &why);
     if (!fuzz_is_read(status, &why))
-        return 0;
+        return;
     if (control->body_case == CAPSTAN__CONTROL__BODY_PLAN)
         read_layout(control->plan);
     message_free_control(&control);
+}
+
+/* A message of the chief or to it, and the layout of the plan in it. */
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    read_message(bytes, size);
+    uint8_t *message = fuzz_message(bytes, &size);
+    read_message(message, size);
+    free(message);
     return 0;
 }
