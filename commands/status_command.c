@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks the port of --metrics-port of a running process for its report. */
 #include "commands/verbs.h"
+#include "core/base/background_task.h"
 #include "core/base/time.h"
 #include "proto/cluster/address.h"
 #include "proto/messages/process_report.h"
@@ -16,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static const int64_t LOOK_UP_LIMIT = 2 * TIME_S;
 static const int64_t CONNECT_LIMIT = 2 * TIME_S;
 /* A chief gives its members two of them, and looks ten times a second whether
  * it is asked. */
@@ -67,24 +69,71 @@ static enum status fail_connect(const char *name, int error,
                        name, strerror(error));
 }
 
-/* HOST is the numeric address, which every server answers to. */
-static enum status status_connect(const struct cluster_task *task,
-                                  const char *name, int *client, char *host,
-                                  size_t size, struct failure *why) {
+struct name_look_up {
+    char host[256], port[8];
+    struct addrinfo *found;
+};
+
+static enum status status_look_up(void *context, int cancel,
+                                  struct failure *why) {
+    struct name_look_up *name = context;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
                              .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    char port[8], address[128];
-    int error = 0;
-    snprintf(port, sizeof port, "%u", task->port);
-    int problem = getaddrinfo(task->host, port, &hints, &found);
-    if (problem)
+    (void)cancel;
+    int problem = getaddrinfo(name->host, name->port, &hints, &name->found);
+    if (!problem)
+        return STATUS_OK;
+    return status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
+                       "no address is known for %s: %s", name->host,
+                       gai_strerror(problem));
+}
+
+static void status_free_look_up(void *context) {
+    struct name_look_up *name = context;
+    if (name->found)
+        freeaddrinfo(name->found);
+    free(name);
+}
+
+/* Waits for LOOK_UP_LIMIT; the caller frees *OUT by status_free_look_up. */
+static enum status status_resolve(const struct cluster_task *task,
+                                  struct name_look_up **out,
+                                  struct failure *why) {
+    struct background_task *work;
+    struct name_look_up *name = calloc(1, sizeof *name);
+    *out = NULL;
+    if (!name)
+        return status_fail(why, FAILURE_NO_MEMORY, "out of memory");
+    snprintf(name->host, sizeof name->host, "%s", task->host);
+    snprintf(name->port, sizeof name->port, "%u", task->port);
+    enum status status = background_task_open(&work, status_look_up, name, why);
+    if (status) {
+        status_free_look_up(name);
+        return status;
+    }
+    if (!await(background_task_descriptor(work), POLLIN,
+               time_now() + LOOK_UP_LIMIT)) {
+        background_task_abandon(&work, status_free_look_up);
         return status_fail(why, FAILURE_ADDRESS_UNRESOLVED,
-                           "no address is known for %s: %s", task->host,
-                           gai_strerror(problem));
+                           "no address is known for %s: its name server has "
+                           "not answered within %.0f s",
+                           task->host, time_to_seconds(LOOK_UP_LIMIT));
+    }
+    (void)background_task_poll(work, &status, why);
+    background_task_close(&work);
+    *out = name;
+    return status;
+}
+
+/* HOST is the numeric address, which every server answers to. */
+static enum status connect_found(const struct name_look_up *look_up,
+                                 const char *name, int *client, char *host,
+                                 size_t size, struct failure *why) {
+    char address[128];
+    int error = 0;
     int64_t until = time_now() + CONNECT_LIMIT;
     *client = -1;
-    for (struct addrinfo *each = found; each && *client < 0;
+    for (struct addrinfo *each = look_up->found; each && *client < 0;
          each = each->ai_next) {
         *client = connect_one(each, until);
         error = errno;
@@ -92,11 +141,10 @@ static enum status status_connect(const struct cluster_task *task,
             getnameinfo(each->ai_addr, each->ai_addrlen, address,
                         sizeof address, NULL, 0, NI_NUMERICHOST);
     }
-    freeaddrinfo(found);
     if (*client < 0)
         return fail_connect(name, error, why);
     snprintf(host, size, strchr(address, ':') ? "[%s]:%s" : "%s:%s", address,
-             port);
+             look_up->port);
     return STATUS_OK;
 }
 
@@ -151,10 +199,14 @@ static enum status read_report_object(const char *text, const char *name,
 static enum status ask_report(const struct cluster_task *task, json_t **object,
                               struct failure *why) {
     char name[300], host[160], request[256], *text = NULL;
+    struct name_look_up *look_up;
     int client = -1;
     cluster_address(task, name, sizeof name);
-    enum status status =
-        status_connect(task, name, &client, host, sizeof host, why);
+    enum status status = status_resolve(task, &look_up, why);
+    if (!status)
+        status = connect_found(look_up, name, &client, host, sizeof host, why);
+    if (look_up)
+        status_free_look_up(look_up);
     if (status)
         return status;
     int length = snprintf(request, sizeof request,

@@ -38,8 +38,10 @@ $(filter-out $(USERS_PARTS),$(TEST_PARTS)) $(TEST_OBJECTS): | $(BUILD)/packages-
 
 # For tests: the program with a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
+PRELOADED := $(addsuffix .so,jumping_clock paused_disk shifted_clock slow_names \
+    traced_disk)
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
-    capstan-bench.so libnvidia-ml.so.1 paused_disk.so shifted_clock.so traced_disk.so)
+    capstan-bench.so libnvidia-ml.so.1 $(PRELOADED))
 $(addprefix $(BUILD)/fake/,capstan capstan-gloo.so capstan-bench.so): $(BUILD)/fake/%: $(BUILD)/%
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
@@ -56,7 +58,7 @@ $(BUILD)/fake/libnvidia-ml.so.1: $(BUILD)/plugin/tests/bench/nvml_on_cpu.o
 	$(call say,cc)
 	$(Q)$(CC) $(CFLAGS_ALL) -shared -Wl,-soname,$(@F) -o $@ $^
 
-$(addprefix $(BUILD)/fake/,paused_disk.so shifted_clock.so traced_disk.so): $(BUILD)/fake/%.so: \
+$(addprefix $(BUILD)/fake/,$(PRELOADED)): $(BUILD)/fake/%.so: \
     $(BUILD)/plugin/tests/cluster/preload/%.o
 	@mkdir -p $(@D)
 	$(call say,cc)

@@ -4,8 +4,10 @@
 #include "commands/launch/port.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/assert_fails.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -202,6 +204,21 @@ TEST(capstan_status_says_who_does_not_answer) {
     cluster_fixture_tool(*state, USAGE, WORDS("status", "here"));
     cluster_fixture_tool(*state, USAGE, WORDS("status"));
     close(held);
+}
+
+TEST(capstan_status_does_not_wait_for_a_name_server) {
+    char built[PATH_MAX];
+    assert_true(build_folder_find(built));
+    const char *library = textf("%s/fake/slow_names.so", built);
+    assert_int_equal(access(library, R_OK), 0);
+    struct cluster_process *tool = cluster_run_start(
+        *state, "status", WORDS("status", "slow.invalid:2290"),
+        WORDS(textf("LD_PRELOAD=%s", library),
+              "ASAN_OPTIONS=verify_asan_link_order=0"));
+    cluster_run_expect(tool, RETRY, 5);
+    cluster_fixture_expect_logged(tool, "no address is known for slow.invalid: "
+                                        "its name server has not answered "
+                                        "within 2 s");
 }
 
 /* The members give up as well, each with a line of its own. */

@@ -2,9 +2,13 @@
 /* Processes that stand still for longer than a deadline and go on: the time in
  * which one did not run itself, it blames on nobody. */
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { CONFIG = 2, RETRY = 138, KILLED = 128 + SIGKILL };
 
@@ -67,6 +71,26 @@ TEST(a_suspended_machine_loses_no_member) {
     end(&fixture);
     assert_false(
         cluster_fixture_has_logged(fixture.tasks[0].process, "is gone"));
+}
+
+/* As when a person or a time server sets it. */
+TEST(a_clock_that_jumps_harms_nobody) {
+    char built[PATH_MAX];
+    struct cluster_fixture fixture;
+    assert_true(build_folder_find(built));
+    const char *library = textf("%s/fake/jumping_clock.so", built);
+    assert_int_equal(access(library, R_OK), 0);
+    setenv("LD_PRELOAD", library, 1);
+    setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+    begin(&fixture, *state, short_of_peer, 2);
+    unsetenv("LD_PRELOAD");
+    cluster_fixture_sleep(5); /* five jumps, and longer than timeouts.peer */
+    end(&fixture);
+    for (unsigned i = 0; i < fixture.count; i++) {
+        const struct cluster_process *process = fixture.tasks[i].process;
+        assert_false(cluster_fixture_has_logged(process, "is gone"));
+        assert_false(cluster_fixture_has_logged(process, "stood still"));
+    }
 }
 
 /* Each by its own deadline; what they have said of it is the cause. */
