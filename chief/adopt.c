@@ -522,11 +522,7 @@ static void end_if_over(struct run *run, int64_t now) {
     send_adopted(run);
     if (dir_lock_settle(run->checkpoints.dir_lock, run->id, &why))
         log_warning(run->log, "lock_unavailable", "%s", why.text);
-    run_stop(run, FAILURE_NONE,
-             "run %016" PRIx64
-             " was over: it has a last checkpoint, of step %" PRIu64
-             ", its chief died, and some of its members are gone",
-             run->id, step);
+    rewind_stop_over(run, run->id, step, "some of its members");
 }
 
 void adopt_step(struct run *run, int64_t now) {

@@ -7,6 +7,8 @@
 #include "core/store/checkpoint.h"
 #include "core/store/checkpoint_reader.h"
 #include "core/store/dir_lock.h"
+#include "core/store/shard_file.h"
+#include "core/store/tensor_file.h"
 #include "proto/messages/launch_record.h"
 #include "proto/plan/plan.h"
 
@@ -425,12 +427,52 @@ static bool is_own_job(const struct run *run, const struct manifest *manifest) {
     return equal;
 }
 
-/* What it was to export may not be written. */
+static enum status rewind_read_saved(void *context, uint32_t p, float *floats,
+                                     struct failure *why) {
+    return checkpoint_reader_parameter(context, p, SHARD_WEIGHTS, floats, why);
+}
+
+static enum status write_export(const char *path, const char *dir,
+                                const struct manifest *last,
+                                struct failure *why) {
+    struct checkpoint_reader *reader;
+    struct tensor_source source = {last->layout->parameters,
+                                   last->layout->num_parameters,
+                                   rewind_read_saved, NULL};
+    enum tensor_format format;
+    char folder[4096];
+    checkpoint_folder(dir, last->step, folder, sizeof folder);
+    enum status status = checkpoint_reader_open(&reader, folder, last, why);
+    source.context = reader;
+    if (!status)
+        status = tensor_format_of(path, &format, why);
+    if (!status)
+        status = tensor_file_write(path, format, &source, why);
+    checkpoint_reader_close(&reader);
+    return status;
+}
+
+/* The chief that died may have exported them or not. */
+static void export_last(struct run *run, const struct manifest *last) {
+    const char *path = run->job->export_path;
+    struct failure why;
+    if (!path)
+        return;
+    if (write_export(path, run->job->checkpoint.dir, last, &why))
+        snprintf(run->export_problem, sizeof run->export_problem, "%.500s",
+                 why.text);
+    else
+        log_info(run->log, "weights_exported",
+                 "exported the weights of the last checkpoint, of step %" PRIu64
+                 ", to %s",
+                 last->step, path);
+}
+
 bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
     struct manifest last = {0};
     struct failure why;
     bool found = false;
-    if (run->end_checked || run->job->export_path)
+    if (run->end_checked)
         return false;
     run->end_checked = true;
     if (checkpoint_reader_newest(run->job->checkpoint.dir,
@@ -440,8 +482,22 @@ bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
         return false;
     bool is_over = last.final && last.run == dead && is_own_job(run, &last);
     *step = last.step;
+    if (is_over)
+        export_last(run, &last);
     manifest_clear(&last);
     return is_over;
+}
+
+void rewind_stop_over(struct run *run, uint64_t dead, uint64_t step,
+                      const char *members) {
+    if (run->export_problem[0])
+        run_stop_unexported(run, true);
+    else
+        run_stop(run, FAILURE_NONE,
+                 "run %016" PRIx64
+                 " was over: it has a last checkpoint, of step %" PRIu64
+                 ", its chief died, and %s are gone",
+                 dead, step, members);
 }
 
 /* Ends the run whose chief died before this one, if it was over: members that
@@ -455,11 +511,7 @@ static void end_if_was_over(struct run *run) {
         time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
         return;
     if (rewind_was_over(run, dead, &step))
-        run_stop(run, FAILURE_NONE,
-                 "run %016" PRIx64
-                 " was over: it has a last checkpoint, of step %" PRIu64
-                 ", its chief died, and members are gone",
-                 dead, step);
+        rewind_stop_over(run, dead, step, "members");
 }
 
 void rewind_step(struct run *run) {

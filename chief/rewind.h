@@ -120,8 +120,14 @@ unsigned rewind_deaths(const struct run *run);
 void rewind_step(struct run *run);
 
 /* Was the run DEAD, whose chief died before RUN's, over but for its chief, with
- * a last checkpoint of STEP? It is looked for once. */
+ * a last checkpoint of STEP? It is looked for once, and export.path written
+ * from it. */
 bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step);
+
+/* Ends RUN, as DEAD was over: STEP is that of its last checkpoint, and MEMBERS
+ * ("members", or so) are gone. */
+void rewind_stop_over(struct run *run, uint64_t dead, uint64_t step,
+                      const char *members);
 
 /* Once RUN is over: fills in its lineage. Does another run follow? */
 bool rewind_end(struct run *run);

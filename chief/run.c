@@ -201,6 +201,14 @@ void run_stop_resumable(struct run *run, enum failure_code code,
     va_end(arguments);
 }
 
+void run_stop_unexported(struct run *run, bool saved) {
+    run_stop(run, FAILURE_EXPORT_NOT_WRITTEN,
+             "the weights were not exported to %s: %s%s%s",
+             run->job->export_path, run->export_problem,
+             saved ? "; `capstan ckpt export` writes them from " : "",
+             saved ? run->job->checkpoint.dir : "");
+}
+
 double run_holder_count(const struct run *run) {
     return run->plan.num_holders ? run->plan.num_holders : run->roster.num_ps;
 }

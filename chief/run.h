@@ -251,6 +251,10 @@ void run_stop(struct run *run, enum failure_code code, const char *format, ...)
 void run_stop_resumable(struct run *run, enum failure_code code,
                         const char *format, ...) PRINTF_LIKE(3, 4);
 
+/* As run_stop, of a run whose weights were not exported (`export_problem`).
+ * SAVED: its checkpoint has them. */
+void run_stop_unexported(struct run *run, bool saved);
+
 /* What is known of the ps of SLOT. */
 struct run_ps *run_ps_of(struct run *run, const struct roster_slot *slot);
 

@@ -356,13 +356,7 @@ static void shutdown_finish(struct run *run) {
                  "the last checkpoint was not written: %s",
                  run->checkpoints.last_problem);
     else if (run->export_problem[0])
-        run_stop(run, FAILURE_EXPORT_NOT_WRITTEN,
-                 "the weights were not exported to %s: %s%s%s",
-                 run->job->export_path, run->export_problem,
-                 run->checkpoints.has_saved
-                     ? "; `capstan ckpt export` writes them from "
-                     : "",
-                 run->checkpoints.has_saved ? run->job->checkpoint.dir : "");
+        run_stop_unexported(run, run->checkpoints.has_saved);
     else
         run_stop(run, FAILURE_NONE, "done");
 }

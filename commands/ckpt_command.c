@@ -413,15 +413,9 @@ struct tensors {
 static enum status read_tensor(void *context, uint32_t index, float *floats,
                                struct failure *why) {
     const struct tensors *tensors = context;
-    const struct layout *layout = tensors->layout;
-    uint32_t p = tensors->of[index].parameter;
-    uint16_t slot = tensors->of[index].slot;
-    uint32_t end = layout->first_block[p] + layout->num_blocks_of[p];
-    enum status status = STATUS_OK;
-    for (uint32_t b = layout->first_block[p]; b < end && !status; b++)
-        status = checkpoint_reader_block(
-            tensors->reader, b, slot, floats + layout->blocks[b].offset, why);
-    return status;
+    return checkpoint_reader_parameter(tensors->reader,
+                                       tensors->of[index].parameter,
+                                       tensors->of[index].slot, floats, why);
 }
 
 /* Adds SLOT of parameter P, whose state has RULE's names. */

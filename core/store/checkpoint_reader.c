@@ -198,6 +198,18 @@ enum status checkpoint_reader_block(struct checkpoint_reader *reader,
     return status;
 }
 
+enum status checkpoint_reader_parameter(struct checkpoint_reader *reader,
+                                        uint32_t p, uint16_t slot,
+                                        float *floats, struct failure *why) {
+    const struct layout *layout = reader->manifest->layout;
+    uint32_t end = layout->first_block[p] + layout->num_blocks_of[p];
+    enum status status = STATUS_OK;
+    for (uint32_t b = layout->first_block[p]; b < end && !status; b++)
+        status = checkpoint_reader_block(
+            reader, b, slot, floats + layout->blocks[b].offset, why);
+    return status;
+}
+
 enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
                                   const void **row, size_t *bytes,
                                   struct failure *why) {

@@ -69,6 +69,12 @@ enum status checkpoint_reader_block(struct checkpoint_reader *reader,
                                     uint32_t b, uint16_t slot, float *floats,
                                     struct failure *why) MUST_CHECK;
 
+/* The same of all blocks of parameter P: FLOATS has its elements. */
+enum status checkpoint_reader_parameter(struct checkpoint_reader *reader,
+                                        uint32_t p, uint16_t slot,
+                                        float *floats,
+                                        struct failure *why) MUST_CHECK;
+
 /* Views the row (SHARD_ROW) of block B, or of partition B - num_blocks, until
  * the reader closes. */
 enum status checkpoint_reader_row(struct checkpoint_reader *reader, uint32_t b,
