@@ -613,9 +613,11 @@ static void record_lead(const struct run *run, int record) {
 }
 
 /* A launcher does not start a process again whose run has ended it: from before
- * the lock of the run's directory is gone. */
-static void record_end(int record) {
+ * the lock of the run's directory is gone. A caller's program may go on. */
+static void record_end(const struct run *run, int record) {
     const struct launch_record none = {0};
+    if (!run->code && !run->series && run->job->model.type != JOB_EXTERNAL)
+        launch_record_write_deaths(record, LAUNCH_RECORD_DONE);
     launch_record_write(record, &none);
 }
 
@@ -749,7 +751,7 @@ static enum status chief_end_run(struct run *run,
     enum status status = failure_code_status(run->code);
     if (run->failed_to_start)
         return status;
-    record_end(settings->record);
+    record_end(run, settings->record);
     return status ? status_fail(why, run->code, "%s", text) : STATUS_OK;
 }
 

@@ -242,7 +242,8 @@ static bool is_left_out(const struct node_launch *launch,
 static void node_launch_handle_exit(struct node_launch *launch,
                                     struct node_process *process,
                                     int wait_status) {
-    int code = children_exit_code(wait_status);
+    int code = restarts_exit_code(process->record, wait_status, process->name,
+                                  launch->log);
     char exit_text[64];
     process->pid = 0;
     launch->alive--;

@@ -562,7 +562,8 @@ static void end_late(const struct launch *launch) {
 static void handle_chief_exit(struct launch *launch, int wait_status) {
     struct launch_process *chief = launch->processes;
     char exit_text[64];
-    launch->exit_code = children_exit_code(wait_status);
+    launch->exit_code = restarts_exit_code(chief->record, wait_status,
+                                           "the chief", launch->options->log);
     status_end_text(wait_status, exit_text, sizeof exit_text);
     if (launch_runs_command(launch, chief) &&
         launch_record_in_run(chief->record)) {
@@ -575,7 +576,7 @@ static void handle_chief_exit(struct launch *launch, int wait_status) {
                        launch->failed == STATUS_CONFIG;
     /* A leading command that has no handler dies of the signal that it got
      * because of another process. */
-    if (WIFSIGNALED(wait_status) &&
+    if (WIFSIGNALED(wait_status) && launch->exit_code &&
         !(launch->failed && WTERMSIG(wait_status) == SIGTERM))
         log_error(launch->options->log, "chief_died", "the chief %s",
                   exit_text);
@@ -773,6 +774,13 @@ static int64_t drill_next(const struct launch *launch) {
     return time_now() + time_from_seconds(share * launch->options->kill_every);
 }
 
+/* A ps whose restarts are used up, and which the run does without. */
+static bool is_given_up(const struct launch *launch,
+                        const struct launch_process *process) {
+    return !process->pid && process->restarts.at == TIME_NEVER &&
+           is_spare(launch, process);
+}
+
 /* One of the members whose role is in ROLES, evenly; NULL: there is none, or
  * one that was killed is not there again, which the chief may not know yet. */
 static struct launch_process *drill_draw(struct launch *launch,
@@ -781,6 +789,8 @@ static struct launch_process *drill_draw(struct launch *launch,
     uint32_t number = 0, among = 0;
     for (unsigned i = 0; i < launch->count; i++) {
         struct launch_process *process = &launch->processes[i];
+        if (is_given_up(launch, process))
+            continue;
         if (!process->pid || process->drilled ||
             !launch_record_in_run(process->record))
             return NULL;

@@ -35,7 +35,20 @@ bool restarts_apply(const struct restarts *restarts, int record,
     bool lost = code == STATUS_RETRY || (WIFSIGNALED(wait_status) && !ordered);
     bool joins_again = restarts->follows && !launch_record_has_joined(record);
     return lost && (launch_record_in_run(record) || joins_again) &&
-           !(launch_record_deaths(record) & LAUNCH_RECORD_OWN);
+           !(launch_record_deaths(record) &
+             (LAUNCH_RECORD_OWN | LAUNCH_RECORD_DONE));
+}
+
+int restarts_exit_code(int record, int wait_status, const char *name,
+                       const struct log *log) {
+    char exit_text[64];
+    if (!WIFSIGNALED(wait_status) ||
+        !(launch_record_deaths(record) & LAUNCH_RECORD_DONE))
+        return children_exit_code(wait_status);
+    status_end_text(wait_status, exit_text, sizeof exit_text);
+    log_warning(log, "process_died", "%s %s once its run was complete", name,
+                exit_text);
+    return STATUS_OK;
 }
 
 bool restarts_next(struct restarts *restarts, const char *name, int wait_status,

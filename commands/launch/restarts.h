@@ -27,6 +27,12 @@ void restarts_begin(struct restarts *restarts);
 bool restarts_apply(const struct restarts *restarts, int record,
                     int wait_status);
 
+/* The exit code for the end of process NAME, of which RECORD and WAIT_STATUS
+ * are as above: 0, which is logged, where a signal has ended it once the run
+ * that it led was complete. */
+int restarts_exit_code(int record, int wait_status, const char *name,
+                       const struct log *log);
+
 /* Logs and sets when process NAME, which has ended with WAIT_STATUS, is started
  * again. False: that was done MOST times already, which is logged. */
 bool restarts_next(struct restarts *restarts, const char *name, int wait_status,

@@ -44,6 +44,7 @@ enum launch_record_death {
     LAUNCH_RECORD_CHIEF = 8,  /* the run survives its own, as it leads */
     LAUNCH_RECORD_SPARE = 16, /* or may do without a ps that is not back; of a
                                  ps: without this one */
+    LAUNCH_RECORD_DONE = 32,  /* the run that it led is complete */
 };
 
 /* Writes DEATHS, a set of these. */

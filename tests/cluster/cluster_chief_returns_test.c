@@ -6,14 +6,19 @@
 #define STATE struct cluster_run *run
 
 #include "commands/launch/port.h"
+#include "core/base/time.h"
+#include "proto/messages/launch_record.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/lib/paused_file.h"
 #include "tests/lib/test.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RETRY = 138, TERMINATED = 143 };
@@ -267,6 +272,45 @@ TEST(a_chief_may_die_when_its_run_is_over) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
+/* What the process of PID tells its launcher. */
+static int open_record(pid_t pid) {
+    enum { FIRST = 3, END = 256 };
+    for (int fd = FIRST; fd < END; fd++) {
+        char name[256] = "";
+        const char *path = textf("/proc/%d/fd/%d", (int)pid, fd);
+        if (readlink(path, name, sizeof name - 1) > 0 &&
+            strstr(name, "memfd:capstan member"))
+            return open(path, O_RDONLY | O_CLOEXEC);
+    }
+    fail_msg("process %d has no record", (int)pid);
+    return -1;
+}
+
+/* All others have heard the end and are gone. It waits for a pipe that takes no
+ * more points. */
+TEST(a_chief_may_die_when_all_have_heard_the_end) {
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 1, "
+                         "\"timeouts\": {\"stop\": 30}}");
+    assert_int_equal(mkfifo(cluster_run_path(run, "points"), 0600), 0);
+    struct cluster_process *local =
+        start_two_ps(run, "b", WORDS("--set", "metrics.jsonl=points"));
+    pid_t chief = await_chief(local);
+    int record = open_record(chief);
+    int64_t deadline = time_now() + LONG * TIME_S;
+    while (!(launch_record_deaths(record) & LAUNCH_RECORD_DONE)) {
+        assert_true(time_now() < deadline);
+        cluster_fixture_sleep(0.01);
+    }
+    close(record);
+    kill_process(chief);
+    cluster_run_expect_soon(local, 0);
+    cluster_fixture_expect_logged(
+        local, "the chief was killed by signal 9 (Killed) once its run was");
+    assert_int_equal(
+        json_integer_value(json_object_get(cluster_run_json(local), "steps")),
+        6000);
+}
+
 /* Others may have heard nothing of it. */
 TEST(a_chief_of_all_reduce_may_die_when_a_rank_has_heard_the_end) {
     cluster_run_job(run, JOB);
@@ -353,6 +397,35 @@ static void kill_chief_by_hand(const struct cluster_fixture *fixture) {
 static void kill_task(const struct cluster_fixture_task *task) {
     cluster_run_signal(task->process, SIGKILL);
     cluster_run_expect_soon(task->process, 128 + SIGKILL);
+}
+
+/* The last checkpoint is complete, what was to be exported is not, and some
+ * members are gone. */
+TEST(a_chief_may_die_before_the_weights_are_exported) {
+    struct cluster_fixture fixture;
+    struct paused_file held;
+    cluster_run_job(run, "{\"epochs\": 10, \"chief\": \"coordinate\", "
+                         "\"checkpoint\": {\"dir\": \"b\"}, "
+                         "\"export\": {\"path\": \"out/b.npz\"}}");
+    paused_file_open(&held, run, "out", "b.npz");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    paused_file_await(&held);
+    cluster_run_await_soon(fixture.tasks[0].process, "chief: checkpoint ");
+    unsigned left = cluster_fixture_find(&fixture, "ps", 0);
+    for (unsigned t = 0; t < fixture.count; t++)
+        if (t != left)
+            kill_task(&fixture.tasks[t]);
+    paused_file_resume(&held, true);
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    cluster_run_await_soon(chief, "exported the weights of the last");
+    cluster_run_expect_soon(chief, 0);
+    cluster_run_expect_soon(fixture.tasks[left].process, 0);
+    cluster_fixture_tool(run, 0, WORDS("ckpt", "export", "b", "c.npz"));
+    assert_int_equal(
+        system(textf("cmp '%s' '%s' >&2", cluster_run_path(run, "out/b.npz"),
+                     cluster_run_path(run, "c.npz"))),
+        0);
 }
 
 /* MORE is a part of the job; the chief's log and its members' have WORDS. */

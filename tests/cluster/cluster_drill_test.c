@@ -7,7 +7,9 @@
 #include "tests/lib/test.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG = 2, LONG = 6 * CLUSTER_RUN_DEADLINE };
@@ -136,6 +138,31 @@ TEST(a_drill_of_ranks_ends_with_the_weights_of_an_undisturbed_run) {
     drill_and_compare(run, "0",
                       WORDS("--kill-every", "0.4", "--kill", "worker"), 3,
                       "rewinds");
+}
+
+static pid_t drill_await_pid(struct cluster_process *local, const char *name) {
+    const char *line =
+        cluster_run_await_soon(local, textf("%s joined from ", name));
+    const char *pid = strstr(line, ", pid ");
+    assert_non_null(pid);
+    return (pid_t)atoi(pid + strlen(", pid "));
+}
+
+/* Its own kills go on when a ps has died too often by others. */
+TEST(a_drill_goes_on_without_a_ps_that_is_given_up) {
+    cluster_run_job(run, LONG_JOB);
+    struct cluster_process *local = drill_start(
+        run, "drill", "a",
+        WORDS("--kill-every", "1", "--kill", "worker", "--max-restarts", "1"));
+    for (int i = 0; i < 2; i++) {
+        pid_t pid = drill_await_pid(local, "ps 1");
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        assert_int_equal(kill(pid, SIGKILL), 0);
+    }
+    cluster_run_await_soon(local, "so that the run goes on with 1 ps");
+    cluster_run_await_soon(local, "drill: kills worker ");
+    cluster_run_await_soon(local, "drill: kills worker ");
+    cluster_run_expect(local, 0, LONG);
 }
 
 TEST(a_drill_that_kills_nothing_says_so) {

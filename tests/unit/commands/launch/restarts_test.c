@@ -44,6 +44,16 @@ TEST(only_a_process_that_is_lost_to_its_run_is_started_again) {
     close(file);
 }
 
+TEST(a_leader_that_is_killed_once_its_run_is_complete_has_not_failed) {
+    int file = record_in_run();
+    assert_int_equal(restarts_exit_code(file, SIGKILL, "chief", NULL), 137);
+    launch_record_write_deaths(file, LAUNCH_RECORD_DONE);
+    assert_int_equal(restarts_exit_code(file, SIGKILL, "chief", NULL), 0);
+    assert_int_equal(restarts_exit_code(file, 3 * EXIT, "chief", NULL), 3);
+    assert_false(restarts_apply(&first_life, file, SIGKILL));
+    close(file);
+}
+
 TEST(one_that_was_started_again_may_die_before_it_joins) {
     struct restarts restarts = first_life;
     int file = launch_record_open();
