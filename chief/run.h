@@ -131,6 +131,7 @@ struct run {
     bool allreduce;       /* rank 0 holds the weights, no ps does */
     bool together;        /* all processes are on this machine */
     bool no_restart;      /* no process can be restarted */
+    bool parent_restarts; /* as of struct chief_settings */
     bool failed_to_start; /* it failed before any process could join */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;

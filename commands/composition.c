@@ -640,6 +640,7 @@ static void complete_chief(struct composition *composition, struct role *role,
         .record = settings->record,
         .together = getenv(LOG_TOGETHER_VARIABLE),
         .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
+        .parent_restarts = getenv(LAUNCH_RESTARTS) && process_restarts(),
         .series =
             composition->series_run ? &composition->series_run->series : NULL,
         .lineage = process_restarts() ? composition->lineage : NULL,

@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -744,14 +745,39 @@ static pid_t parent_of(uint32_t pid) {
     return parent;
 }
 
+/* Was process PID of this machine started with VARIABLE, as "RANK=2"? */
+static bool has_variable(uint32_t pid, const char *variable) {
+    char path[64], *each = NULL;
+    size_t size = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%u/environ", pid);
+    FILE *file = fopen(path, "re");
+    while (file && !found && getdelim(&each, &size, 0, file) > 0)
+        found = !strcmp(each, variable);
+    free(each);
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* Was SLOT's process started by the launcher of this one? On another node of a
+ * `capstan launch` a process may have the number of one that is here, which is
+ * of another rank. */
+static bool is_sibling(const struct run *run, const struct roster_slot *slot) {
+    char rank[32];
+    snprintf(rank, sizeof rank, "RANK=%u",
+             slot->rank != ROSTER_NO_RANK
+                 ? slot->rank
+                 : run->roster.num_ranks + slot->index);
+    return slot->pid && parent_of(slot->pid) == getppid() &&
+           (run->together || has_variable(slot->pid, rank));
+}
+
 /* The launcher of this process starts another one in the place of SLOT's only
  * once that has ended, which a process that is stopped does not do. */
 static void end_silent_sibling(const struct run *run,
                                const struct roster_slot *slot) {
-    bool restarts =
-        slot->role == CLUSTER_PS ? run->lineage != NULL : !run->no_restart;
-    if (run->together && restarts && slot->pid &&
-        parent_of(slot->pid) == getppid())
+    if (run->parent_restarts && is_sibling(run, slot))
         kill((pid_t)slot->pid, SIGKILL);
 }
 

@@ -189,19 +189,36 @@ TEST(a_leader_that_is_not_awaited_ends_the_run_of_all_nodes) {
     close(all.holder);
 }
 
-/* The chief has declared it dead, which it hears when it goes on. */
-TEST(a_ps_of_launch_that_stood_still_is_started_again) {
+/* COUNT nodes, whose ps is stopped and so declared dead: its number. */
+static pid_t stop_ps(struct cluster_run *run, struct nodes *all, unsigned count,
+                     const char *per_node) {
     cluster_run_job(run, "{\"epochs\": 200, \"checkpoint\": {\"every_steps\": "
                          "250}, \"timeouts\": {\"peer\": 2}}");
-    struct nodes all = launch_ranks(run, 1, "3", "a", "--max-restarts=10");
-    pid_t pid = pid_of_member(all.nodes[0], "ps 0");
-    cluster_run_await_soon(all.nodes[0], "chief: checkpoint ");
+    *all = launch_ranks(run, count, per_node, "a", "--max-restarts=10");
+    pid_t pid = pid_of_member(all->nodes[0], "ps 0");
+    cluster_run_await_soon(all->nodes[0], "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGSTOP), 0);
+    return pid;
+}
+
+/* It is on the chief's node. */
+TEST(a_ps_of_launch_that_stands_still_is_ended_and_started_again) {
+    struct nodes all;
+    (void)stop_ps(run, &all, 1, "3");
+    cluster_run_await_soon(all.nodes[0], "rank 2 was killed by signal 9");
+    expect_nodes(&all, 1, 0);
+    expect_rewinds_of(all.nodes[0], 1);
+}
+
+/* On another node it hears that when it goes on. */
+TEST(a_ps_of_launch_that_stood_still_is_started_again) {
+    struct nodes all;
+    pid_t pid = stop_ps(run, &all, 2, "2");
     cluster_run_await_soon(all.nodes[0], "the run goes back to its checkpoint");
     assert_int_equal(kill(pid, SIGCONT), 0);
-    cluster_run_await_soon(all.nodes[0],
-                           "rank 2 ended with exit code 138: it is started");
-    expect_nodes(&all, 1, 0);
+    cluster_run_await_soon(all.nodes[1],
+                           "rank 3 ended with exit code 138: it is started");
+    expect_nodes(&all, 2, 0);
     expect_rewinds_of(all.nodes[0], 1);
 }
 
