@@ -81,6 +81,7 @@ static enum status chief_allocate(struct run *run,
         take_over_leave_out(run);
     run->trainers = calloc(run->roster.num_ranks + 1, sizeof *run->trainers);
     run->ps = calloc(run->roster.num_ps + 1, sizeof *run->ps);
+    run->probes = calloc(run->roster.count + 1, sizeof *run->probes);
     run->plan.limits = calloc(run->roster.count + 1, sizeof *run->plan.limits);
     run->metrics.points.sums =
         calloc(RUN_POINTS, sizeof *run->metrics.points.sums);
@@ -91,8 +92,8 @@ static enum status chief_allocate(struct run *run,
     bool reachability =
         roster &&
         reachability_open(&run->membership.reachability, &run->roster);
-    if (!reachability || !run->trainers || !run->ps || !run->plan.limits ||
-        !run->control_server || !run->metrics.points.sums)
+    if (!reachability || !run->trainers || !run->ps || !run->probes ||
+        !run->plan.limits || !run->control_server || !run->metrics.points.sums)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a chief");
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
         capstan__heartbeat__init(&run->trainers[r].heartbeat);
@@ -248,8 +249,9 @@ static void close_run(struct run *run) {
     for (uint32_t r = 0; run->trainers && r < run->roster.num_ranks; r++)
         layout_free(&run->trainers[r].layout);
     free(run->trainers);
-    for (uint32_t i = 0; run->ps && i < run->roster.num_ps; i++)
-        port_probe_close(&run->ps[i].probe);
+    for (uint32_t i = 0; run->probes && i < run->roster.count; i++)
+        port_probe_close(&run->probes[i]);
+    free(run->probes);
     free(run->ps);
     free(run->plan.limits);
     free(run->metrics.points.sums);

@@ -95,7 +95,6 @@ struct run_trainer {
 
 struct run_ps {
     struct membership_copies held; /* when it joined */
-    struct port_probe probe;
     bool ready, shares_folder;
     uint16_t port;         /* rank 0: port where its weights are read */
     uint64_t view;         /* the last view that it acknowledged */
@@ -139,6 +138,7 @@ struct run {
     struct run_trainer *trainers; /* [num_ranks] */
     struct run_ps *ps;            /* [num_ps] by place, then rank 0 as holder in
                                      all-reduce */
+    struct port_probe *probes;    /* [roster.count] by slot */
 
     struct run_membership membership;
     struct adopt

@@ -925,11 +925,11 @@ static void check_reachability(struct run *run, int64_t now) {
 }
 
 /* Each that has ended, as its kernel and its port say. */
-static void remove_ended_ps(struct run *run, int64_t now) {
+static void remove_ended(struct run *run, int64_t now) {
     char text[400];
-    for (uint32_t i = 0; i < run->roster.num_ps; i++) {
-        struct roster_slot *slot = roster_ps(&run->roster, i);
-        if (!port_probe_refuses(&run->ps[i].probe, slot, now))
+    for (uint32_t i = 0; i < run->roster.count; i++) {
+        struct roster_slot *slot = &run->roster.slots[i];
+        if (!port_probe_refuses(&run->probes[i], slot, now))
             continue;
         snprintf(text, sizeof text,
                  ": its connection is closed, and %s refuses", slot->address);
@@ -941,7 +941,7 @@ void membership_check_deaths(struct run *run, int64_t now) {
     struct roster_slot *slot;
     while ((slot = roster_find_expired(&run->roster, now)))
         membership_remove(run, slot, false);
-    remove_ended_ps(run, now);
+    remove_ended(run, now);
     check_reachability(run, now);
 }
 

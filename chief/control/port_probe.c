@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* In this time a living ps has joined again by a new connection. */
+/* In this time a living member has joined again by a new connection. */
 static const int64_t PROBE_AFTER = TIME_S / 2;
 
 /* A firewall that is loaded anew may refuse for a moment. */
@@ -56,7 +56,7 @@ static int probe_error(struct port_probe *probe) {
 
 bool port_probe_refuses(struct port_probe *probe,
                         const struct roster_slot *slot, int64_t now) {
-    bool closed = slot->state == ROSTER_HELD && slot->closed;
+    bool closed = slot->state == ROSTER_HELD && slot->closed && slot->port;
     int error = 0;
     if (!closed || probe->of != slot->closed) {
         port_probe_close(probe);

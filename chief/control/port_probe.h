@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does the port of a ps refuse whose kernel has closed its connection to the
- * chief? Then the process has ended, which is known a second after it and not
- * by missed heartbeats. A connection that something between the two has reset
- * is no such end: its ps joins again, or its port answers. */
+/* Does the port of a member refuse whose kernel has closed its connection to
+ * the chief? Then the process has ended, which is known a second after it and
+ * not by missed heartbeats. A connection that something between the two has
+ * reset is no such end: its member joins again, or its port answers. */
 #ifndef CAPSTAN_PORT_PROBE_H
 #define CAPSTAN_PORT_PROBE_H
 
@@ -20,7 +20,8 @@ struct port_probe {
     unsigned refusals;
 };
 
-/* Once a turn of the chief's loop, for the SLOT of a ps. Does not block. */
+/* Once a turn of the chief's loop, for SLOT, whose member may listen nowhere.
+ * Does not block. */
 bool port_probe_refuses(struct port_probe *probe,
                         const struct roster_slot *slot, int64_t now);
 

@@ -282,6 +282,24 @@ TEST(without_a_launcher_the_death_of_a_ps_is_known_at_once) {
     expect_rewinds(leader, 1);
 }
 
+/* Nobody waits for timeouts.peer. */
+TEST(without_a_launcher_the_death_of_a_worker_is_known_at_once) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 200, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 250}, "
+                         "\"timeouts\": {\"peer\": 600}}");
+    unsigned worker = kill_by_hand(run, &fixture, 2, 2, "worker", 1);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    const char *line =
+        cluster_run_await_soon(leader, "chief: warning: worker 1 on");
+    assert_contains(line, "its connection is closed, and ");
+    assert_contains(line, " refuses");
+    cluster_fixture_start(&fixture, worker);
+    cluster_run_await_soon(leader, "worker 1 joined from ");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_rewinds(leader, 0);
+}
+
 static void write_spare_job(struct cluster_run *run, const char *dir,
                             double spare, const char *more) {
     cluster_run_job(
