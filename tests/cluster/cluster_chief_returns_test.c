@@ -598,6 +598,28 @@ TEST(callers_train_on_without_their_chief) {
     }
 }
 
+/* To a copy that the next chief has had made, or to a newer checkpoint. */
+TEST(a_ps_of_callers_with_copies_may_die_after_the_chief) {
+    static const struct callers callers = {
+        "rewinds", "\"steps\": 3000, " COPIES MOMENTUM, 2, 370};
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_callers(run, &fixture, "a", &callers);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    start_callers(run, &fixture, "b", &callers);
+    kill_chief_by_hand(&fixture);
+    struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    cluster_run_await_soon(chief, "has gone on without its chief");
+    await_checkpoints(chief, 2);
+    unsigned place = cluster_fixture_find(&fixture, "ps", 1);
+    kill_task(&fixture.tasks[place]);
+    cluster_run_await_soon(chief, "the run goes back to ");
+    cluster_fixture_start(&fixture, place);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 1);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 /* Rows and kept steps are checked by the callers. */
 TEST(callers_with_staleness_train_on_without_their_chief) {
     static const struct callers callers[] = {
