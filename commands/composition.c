@@ -575,6 +575,20 @@ static void log_openness(const struct composition *composition,
         warn_of_open_ports(log, composition->cluster, allreduce);
 }
 
+/* Worker 0 leads a cluster without a chief, and trains. */
+static void warn_of_no_chief(const struct composition *composition,
+                             const struct log *log) {
+    bool asked = composition->options->coordinate ||
+                 composition->job->chief == JOB_CHIEF_COORDINATE;
+    if (asked && composition->cluster->role != CLUSTER_CHIEF &&
+        leads_first(composition))
+        log_warning(log, "key_ignored",
+                    "chief: \"coordinate\" has no effect: the cluster lists no "
+                    "chief, so worker 0 leads, and trains; a chief that its "
+                    "description lists (TF_CONFIG's \"chief\", --chief_hosts) "
+                    "would only coordinate");
+}
+
 /* A bench, or a comparison, tells by itself of the runs that it makes. */
 static bool reports_run(const struct composition *composition) {
     return composition->options->cli_command != CLI_COMMAND_BENCH &&
@@ -668,6 +682,7 @@ static enum status add_chief(struct composition *composition,
     if (status)
         return status;
     log_openness(composition, &role->log, strategy.allreduce);
+    warn_of_no_chief(composition, &role->log);
     status = open_outlets(composition, role, &mlflow, why);
     if (!status)
         complete_chief(composition, role, &members, &strategy, &mlflow);

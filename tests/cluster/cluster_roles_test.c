@@ -31,6 +31,11 @@ TEST(worker_0_is_the_chief_when_none_is_listed) {
     run_cluster(run, 0, NULL, "2 trainers, 1 ps", 90);
 }
 
+TEST(worker_0_says_that_it_trains_where_a_chief_is_to_coordinate) {
+    run_cluster(run, 0, "{\"chief\": \"coordinate\"}",
+                "chief: \"coordinate\" has no effect", 90);
+}
+
 TEST(a_listed_chief_trains_too) {
     char line[1024];
     run_cluster(run, 1, NULL, "3 trainers, 1 ps", 60);
