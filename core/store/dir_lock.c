@@ -26,7 +26,8 @@ struct dir_lock {
     pthread_mutex_t mutex; /* a writer calls from a thread of its own */
     int file;              /* -1: none */
     bool locked;
-    bool follows_chief; /* the chief's file is enough while it exists */
+    bool follows_chief; /* the chief's file is enough while it exists, */
+    struct stat folder; /* in this directory */
     uint64_t dead_run;  /* whose chief's file was there; 0: none */
     char path[PATH_MAX], owner[32];
     struct dir_lock_settings settings;
@@ -283,7 +284,7 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
     if (!*out)
         return STATUS_RETRY;
     (*out)->follows_chief = *shares;
-    if (*shares)
+    if (*shares && !stat(settings->dir, &(*out)->folder))
         return STATUS_OK;
     enum status status = checkpoint_make_dir(settings->dir, why);
     if (!status)
@@ -299,11 +300,24 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
     return STATUS_OK;
 }
 
+/* Else it was removed or replaced with all that was in it. */
+static bool is_same_folder(const struct dir_lock *lock) {
+    struct stat found;
+    return !stat(lock->settings.dir, &found) &&
+           found.st_ino == lock->folder.st_ino &&
+           found.st_dev == lock->folder.st_dev;
+}
+
 /* Call with the mutex held. A process that shared the chief's directory locks
  * it as the chief does: all processes of a run may hold the file. */
 static enum status reacquire(struct dir_lock *lock, struct failure *why) {
     const struct dir_lock_settings *settings = &lock->settings;
     bool was_there = lock->follows_chief || lock->file >= 0;
+    if (lock->follows_chief && is_same_folder(lock))
+        return status_fail(why, FAILURE_DIRECTORY_HELD,
+                           "the chief has left %s: its run is over, or goes "
+                           "back",
+                           settings->dir);
     dir_lock_unlock_file(lock);
     lock->follows_chief = false;
     enum status status = checkpoint_make_dir(settings->dir, why);

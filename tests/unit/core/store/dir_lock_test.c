@@ -307,6 +307,20 @@ TEST(a_removed_directory_is_locked_again) {
     assert_int_equal(checkpoint_fixture_entries(dir), 0);
 }
 
+/* A process that has not heard that its run goes back keeps nobody out. */
+TEST(a_directory_that_the_chief_has_left_is_not_locked_again) {
+    bool shares;
+    struct dir_lock *chief = take(dir, ONE);
+    struct dir_lock *beside = lock_in_child(dir, ONE, &shares);
+    dir_lock_release(&chief);
+    assert_fails(dir_lock_renew(beside, &why), &why, FAILURE_DIRECTORY_HELD);
+    chief = take(dir, TWO);
+    assert_fails(dir_lock_renew(beside, &why), &why, FAILURE_DIRECTORY_HELD);
+    dir_lock_release(&beside);
+    dir_lock_release(&chief);
+    assert_int_equal(checkpoint_fixture_entries(dir), 0);
+}
+
 TEST(a_lock_replaced_by_another_run_is_left_alone) {
     bool shares;
     struct dir_lock *chief = take(dir, ONE);
