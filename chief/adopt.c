@@ -70,6 +70,7 @@ static struct adopt *adopt_open(struct run *run) {
         adopt_close(run);
         return NULL;
     }
+    adopt->core.num_shares = run_num_shares(run);
     run->is_adopting = true;
     extend_join_limit(run, limit);
     if (roster_count(roster, CLUSTER_ROLES, ROSTER_HELD))

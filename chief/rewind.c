@@ -333,6 +333,7 @@ static void note_ranks(struct run *run) {
         run->lineage->ranks[r].is_untrained = trainer->absence.is_gone;
         run->lineage->ranks[r].devices = trainer->replicas;
         run->lineage->ranks[r].share_samples = trainer->share_samples;
+        run->lineage->ranks[r].visible_devices = trainer->visible_devices;
     }
 }
 

@@ -6,6 +6,7 @@
 #ifndef CAPSTAN_REWIND_H
 #define CAPSTAN_REWIND_H
 
+#include "chief/plan/device_replicas.h"
 #include "core/base/status.h"
 #include "proto/messages/message.h"
 
@@ -64,6 +65,7 @@ struct rewind_lineage {
         bool is_untrained;      /* and its share was not trained */
         uint32_t devices;       /* of the last plan, */
         uint64_t share_samples; /* and of its data */
+        struct visible_devices visible_devices;
     } ranks[REWIND_MAX_TRAINERS];
     struct {
         bool is_left_out; /* the run that begins has no such ps */

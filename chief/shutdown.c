@@ -32,7 +32,9 @@ static void shutdown_fail(struct run *run, struct roster_slot *slot,
     roster_name(slot, name, sizeof name);
     snprintf(text, sizeof text, "%s on host %s: %s", name, slot->host,
              failed->text);
-    if (membership_is_joining(run, slot))
+    bool is_spare =
+        slot->rank != ROSTER_NO_RANK && run_is_beyond(run, slot->rank);
+    if (is_spare || membership_is_joining(run, slot))
         membership_dismiss(run, slot, (enum failure_code)failed->code, text);
     else
         run_stop(run, code_of(run, failed), "%s", text);

@@ -7,6 +7,7 @@
 #include "commands/composition.h"
 
 #include "chief/report/page_points.h"
+#include "chief/rewind.h"
 #include "commands/bench_cluster.h"
 #include "commands/launch/death_report.h"
 #include "commands/launch/launch.h"
@@ -531,7 +532,13 @@ static enum status check_join(const struct composition *composition,
                    "beyond the list";
     if (obstacle)
         return status_fail(why, FAILURE_JOB_UNFIT, "--join: %s", obstacle);
-    if (count_beyond(composition->cluster, composition->job))
+    uint32_t beyond = count_beyond(composition->cluster, composition->job);
+    if (beyond && members->trainers + beyond > REWIND_MAX_TRAINERS)
+        return status_fail(why, FAILURE_JOB_UNFIT,
+                           "--join: the job's workers, %u, and the chief, which "
+                           "trains, are more than %d",
+                           composition->job->workers, REWIND_MAX_TRAINERS);
+    if (beyond)
         return STATUS_OK;
     return status_fail(why, FAILURE_JOB_UNFIT,
                        "--join: the job's workers, the most that may take "

@@ -17,7 +17,10 @@ static const int64_t CLAIMED_LIMIT = 4 * TIME_S;
 bool adoption_open(struct adoption *adoption, uint32_t num_ranks,
                    uint32_t num_ps, int64_t limit) {
     *adoption = (struct adoption){
-        .num_ranks = num_ranks, .num_ps = num_ps, .limit = limit};
+        .num_ranks = num_ranks,
+        .num_ps = num_ps,
+        .num_shares = num_ranks,
+        .limit = limit};
     adoption->places = calloc(num_ranks + num_ps + 1, sizeof *adoption->places);
     adoption->ranks = calloc(num_ranks + 1, sizeof *adoption->ranks);
     return adoption->places && adoption->ranks;
@@ -95,7 +98,7 @@ static bool has_all(const struct adoption *adoption, int64_t now) {
  * tells its own alone. */
 static void refuse_unknown_share(struct adoption *adoption) {
     bool any = false, all = true;
-    for (uint32_t r = 0; r < adoption->num_ranks; r++) {
+    for (uint32_t r = 0; r < adoption->num_shares; r++) {
         any |= adoption->places[r].share;
         all &= adoption->places[r].share && adoption_has(adoption, r);
     }

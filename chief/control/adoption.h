@@ -36,6 +36,7 @@ struct adoption_place {
 
 struct adoption {
     uint32_t num_ranks, num_ps;
+    uint32_t num_shares; /* of the ranks, the first ones share the data */
     int64_t limit;       /* ns from the first answer until all others are
                             taken for dead */
     int64_t since;       /* time of the first answer; 0: none has come */

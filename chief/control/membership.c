@@ -477,6 +477,13 @@ struct roster_slot *membership_find_expected(
     return is_expected(run, incoming, slot) ? slot : NULL;
 }
 
+/* A worker beyond the list comes in once the others train: until then its data,
+ * devices and death would be theirs. */
+static bool is_early(const struct run *run, const struct roster_slot *slot) {
+    return run->phase < RUN_TRAINING && slot->rank != ROSTER_NO_RANK &&
+           run_is_beyond(run, slot->rank);
+}
+
 void membership_join(struct run *run, const struct control_message *incoming,
                      int64_t now) {
     const Capstan__Control *control = incoming->control;
@@ -499,6 +506,8 @@ void membership_join(struct run *run, const struct control_message *incoming,
         (run->is_rewinding ||
          run_series_next_within(run, failure_code_status(run->code)) > 0))
         return; /* it is early and will ask the next run's chief again */
+    if (is_early(run, slot))
+        return; /* it asks again */
     if (is_too_late(run, slot))
         refuse_late(run, incoming->peer, slot);
     else

@@ -3,6 +3,7 @@
 
 #include "chief/control/membership.h"
 #include "chief/plan/memory_plan.h"
+#include "chief/rewind.h"
 #include "chief/run.h"
 #include "proto/plan/run_schedule.h"
 
@@ -316,7 +317,7 @@ void device_replicas_describe(const struct run *run, char *text, size_t size) {
 
 static bool all_known(const struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (!run->trainers[r].visible_devices.known && !may_join(run, r))
+        if (!run->trainers[r].visible_devices.known && !rewind_lacks(run, r))
             return false;
     return true;
 }
@@ -363,8 +364,20 @@ static bool precheck(struct run *run) {
     return device_replicas_precheck(run);
 }
 
+/* A trainer that the run goes back without still has its part of a machine. */
+static void fill_in_lacking(struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
+        struct visible_devices *devices = &run->trainers[r].visible_devices;
+        if (devices->known || !rewind_lacks(run, r) || run_is_beyond(run, r))
+            continue;
+        *devices = run->lineage->ranks[r].visible_devices;
+        devices->known = devices->answered = true;
+    }
+}
+
 /* Once all trainers have reported, answers those that have no answer yet. */
 static void send_assignments(struct run *run) {
+    fill_in_lacking(run);
     if (!all_known(run) || !precheck(run))
         return;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)

@@ -12,11 +12,13 @@ static const int64_t SILENT_AFTER =
     3 * TIME_S / 2;                  /* heartbeats come twice a second */
 static const double MIN_SHOWN_S = 2; /* seconds */
 
+/* Or its kernel has closed its connection, which shows its death sooner. */
 static const struct roster_slot *find_silent(const struct run *run,
                                              int64_t now) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
         const struct roster_slot *slot = &run->roster.slots[i];
-        if (slot->state == ROSTER_HELD && now - slot->last_seen > SILENT_AFTER)
+        if (slot->state == ROSTER_HELD &&
+            (slot->closed || now - slot->last_seen > SILENT_AFTER))
             return slot;
     }
     return NULL;

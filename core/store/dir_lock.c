@@ -313,11 +313,10 @@ static bool is_same_folder(const struct dir_lock *lock) {
 static enum status reacquire(struct dir_lock *lock, struct failure *why) {
     const struct dir_lock_settings *settings = &lock->settings;
     bool was_there = lock->follows_chief || lock->file >= 0;
+    /* The chief makes its file again, or its run is over, or goes back: then
+     * no other file is to keep the next one out. */
     if (lock->follows_chief && is_same_folder(lock))
-        return status_fail(why, FAILURE_DIRECTORY_HELD,
-                           "the chief has left %s: its run is over, or goes "
-                           "back",
-                           settings->dir);
+        return check_others(lock, why);
     dir_lock_unlock_file(lock);
     lock->follows_chief = false;
     enum status status = checkpoint_make_dir(settings->dir, why);

@@ -49,8 +49,7 @@ enum status dir_lock_join(struct dir_lock **out, bool *shares,
 
 /* Call it before a checkpoint is written, on any thread. If the directory was
  * removed or replaced, it is made and locked again, which the log says. Fails
- * as dir_lock_acquire; STATUS_CONFIG, STATUS_RETRY: another run has it now, or
- * the chief beside which this process writes has left it. */
+ * as dir_lock_acquire; STATUS_CONFIG, STATUS_RETRY: another run has it now. */
 enum status dir_lock_renew(struct dir_lock *lock,
                            struct failure *why) MUST_CHECK;
 

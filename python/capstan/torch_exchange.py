@@ -318,7 +318,7 @@ class Trained:
         if self.is_run_memory:
             given.compare()
         if gradient is not None and (
-            given.is_copied or gradient.is_contiguous()
+            given.is_copied or (gradient.is_cpu and gradient.is_contiguous())
         ):
             self.sent = given.part(gradient)
 
@@ -395,9 +395,10 @@ def _gradient_changed(t: Trained) -> ConfigError:
 
 
 def _are_plain(gradients: list[Tensor]) -> bool:
-    """Are all as the run takes them, but for their device?"""
+    """Are all as the run takes them?"""
     return (
-        {gradient.dtype for gradient in gradients} == {torch.float32}
+        all([gradient.is_cpu for gradient in gradients])
+        and {gradient.dtype for gradient in gradients} == {torch.float32}
         and {gradient.layout for gradient in gradients} == {torch.strided}
         and all(map(Tensor.is_contiguous, gradients))
     )
@@ -672,7 +673,7 @@ class Exchange:
         self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
         self._local: dict[str, torch.dtype] = {}  # each rank's own, by name
-        # Of TRAINED, in this step; and what they were if nothing was sent.
+        # Of TRAINED, in this step, by bytes or without; what the latter were.
         self._pushed: set[Trained] = set()
         self._before: dict[Trained, bytes] = {}
         self._sent = Sent()
@@ -725,7 +726,6 @@ class Exchange:
                 else "",
             )
         self._turn = self.trained
-        self._is_host = all(t.parameter.is_cpu for t in self.trained)
         self._parameters = [t.parameter for t in self.trained]
         self._addresses = [p.data_ptr() for p in self._parameters]
         # Versions of the run's weights there.
@@ -734,7 +734,7 @@ class Exchange:
         # Its gradients leave as one message, be they pushed one by one or not.
         self.is_small = (
             sum(t.nbytes for t in self.trained) <= ONE_MESSAGE
-            and self._is_host
+            and all(t.parameter.is_cpu for t in self.trained)
             and are_seen()
         )
         self._written = Written(self.buffers)
@@ -927,8 +927,8 @@ class Exchange:
 
     @property
     def num_pushed(self) -> int:
-        """How many of TRAINED are, in this step."""
-        return len(self._pushed)
+        """How many of TRAINED have sent a gradient in this step."""
+        return len(self._sent.gradients)
 
     def may_push(self) -> bool:
         """May backward() send gradients, or does step() look at all first?"""
@@ -1026,7 +1026,7 @@ class Exchange:
         if not waiting:
             return
         gradients = [self._sent.gradients[t] for t in waiting]
-        are_plain = self._is_host and _are_plain(gradients)
+        are_plain = _are_plain(gradients)
         if not are_plain:
             for t, gradient in zip(waiting, gradients):
                 check_memory(t.name, gradient, "the gradient of ")
@@ -1173,14 +1173,15 @@ class Exchange:
         self, contribution: Contribution, of_frozen: Contribution
     ) -> None:
         self._copies.wait()
-        if self.num_pushed == len(self.trained):
+        if len(self._pushed) == len(self.trained):
             return
         turn = set(self._turn)
-        rest = [t for t in self.trained if t not in self._pushed]
-        self._pushed.update(rest)
-        for t in rest:
+        for t in self.trained:
+            if t in self._pushed:
+                continue
             self._wait_unread([t])
             t.sends(None)
+            self._pushed.add(t)
             if self.in_place and not t.may_be_late:
                 self._before[t] = t.read()
             if t.mean is not None:
@@ -1268,11 +1269,12 @@ class Exchange:
             versions = [p._version for p in self._parameters]
             if versions != self._taken:
                 raise self._differs(versions, self._taken).changed()
-        for t in self._watched:
+        watched = sorted(self._watched, key=lambda t: t.place)
+        for t in watched:
             if t.given and t.given.is_changed():
                 raise t.changed()
         self._sent.check()
-        for t in self._watched:
+        for t in watched:
             gradient = self._sent.gradients.get(t)
             if gradient is not None and t.sent_differs(gradient):
                 raise _gradient_changed(t)

@@ -616,6 +616,9 @@ def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(function)
 
 
+_MEAN = "_capstan_mean"  # set in a gradient that is one
+
+
 class Own(Rule):
     """Each rank applies the optimiser itself."""
 
@@ -785,7 +788,6 @@ class Worker(Own):
     the ranks."""
 
     _averaged = False  # since the last step()
-    _means: list[Tensor | None] = []  # the gradients, as long as it is
     _queued = False  # _end_pass() is, at the end of a backward pass,
     _queued_in = -1  # which is this task of autograd's
     _versions: list[int | None] = []  # of the gradients of passes so far
@@ -822,8 +824,7 @@ class Worker(Own):
     def _begin_anew(self, t: Trained) -> None:
         """A pass after the mean, and before step(): that may be left out."""
         grads = [t.parameter.grad for t in self._trained]
-        means, self._means = self._means, []
-        if any(g is m for g, m in zip(grads, means) if g is not None):
+        if any([getattr(grad, _MEAN, False) for grad in grads]):
             raise wrong(
                 f'the gradient of "{t.name}" comes after the mean over the '
                 f"ranks, in a step of {self._passes} backward passes: say in "
@@ -841,9 +842,15 @@ class Worker(Own):
             )
         self._averaged, self._left = False, self._passes
 
+    def _mark(self, is_mean: bool) -> None:
+        for grad in [t.parameter.grad for t in self._trained]:
+            if grad is not None:
+                setattr(grad, _MEAN, is_mean)
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         super().zero_grad(set_to_none)
-        self._means = []
+        if not set_to_none:
+            self._mark(False)
         if not self._averaged:
             self._left = self._passes
 
@@ -878,7 +885,7 @@ class Worker(Own):
         self._check_agreed()
         self._averaged = True
         self._at_mean = sums_of(self._trained) if self._run._is_due() else []
-        self._means = [t.parameter.grad for t in self._trained]
+        self._mark(True)
         if self._agreed.is_followed():
             self._of_means = self._grad_versions()
 
@@ -971,6 +978,6 @@ class Worker(Own):
         within = self._evaluated > 1
         self._exchange.check_saved(self._kind.__name__ if within else "")
         self._check_followed()
-        self._averaged, self._left, self._means = False, self._passes, []
+        self._averaged, self._left = False, self._passes
         if self._run._is_back:  # no means have come
             super().zero_grad()

@@ -14,6 +14,8 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
+
 try:
     import torch
     import torch_ranks
@@ -1208,6 +1210,18 @@ class Resuming(unittest.TestCase):
     def test_a_complete_run_takes_no_step_when_started_again(self):
         for rule in "server", "worker":
             check_complete(self, "torch_ranks.py", 1, rule=rule)
+
+    def test_a_step_without_a_gradient_saves_what_is_kept(self):
+        """The gradients of the others are 4, and that one moves nothing."""
+        folder = tempfile.TemporaryDirectory(prefix="capstan-python-")
+        where = {"dir": folder.name, "every_steps": 1}
+        with folder, ranks("idle", 1, steps=4, checkpoint=where) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker0"))
+            momentum = 0.9 * (0.9 * 4 + 4) + 4
+            for values in run.result("worker1"):
+                for value in np.ravel(values):
+                    self.assertAlmostEqual(value, momentum, places=5)
 
     def test_a_run_that_keeps_its_state_ends_with_the_same_bits(self):
         for rule, ps in itertools.product(("server", "worker"), (1, 0)):

@@ -1576,6 +1576,22 @@ def resumable(steps, rule="server", **keys):
     print(json.dumps(state(net)))
 
 
+def idle(steps, **keys):
+    """Keeps its optimiser; one step has no gradient. Prints its momentum."""
+    run = capstan.init(steps=steps, **keys)
+    net = nn.Linear(3, 2)
+    plain = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    optimizer = capstan.DistributedOptimizer(plain, net)
+    run.keep(optimizer)
+    for step in range(steps):
+        optimizer.zero_grad()
+        if step != 1:
+            net(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+    kept = optimizer.state_dict()["state"]
+    print(json.dumps([s["momentum_buffer"].tolist() for s in kept.values()]))
+
+
 def rewound(
     epochs, rule="server", keeps=True, own=False, pause=0.0, **keys
 ):

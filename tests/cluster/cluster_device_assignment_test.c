@@ -10,6 +10,9 @@
 #include "tests/lib/build_folder.h"
 #include "tests/lib/test.h"
 
+#include <signal.h>
+#include <stdlib.h>
+
 enum { DEADLINE = 2 * CLUSTER_RUN_DEADLINE };
 
 #define JOB "\"steps\": 20, \"device\": \"cuda\""
@@ -124,6 +127,32 @@ TEST(devices_without_ids_are_matched_by_host_name) {
     expect_shared(state, one, gpus, "replicas: 2 (2 workers x 1 device)", each);
     expect_shared(state, two, gpus, "replicas: 4 (2 workers x 2 devices)",
                   (const char *const[]){each[1], each[1]});
+}
+
+/* It still counts as one of two on the machine. */
+TEST(a_run_that_goes_back_without_a_worker_gives_the_other_its_device) {
+    struct cluster_fixture fixture;
+    cluster_run_job(run, "{\"epochs\": 900, \"device\": \"cuda\", \"chief\": "
+                         "\"coordinate\", \"checkpoint\": {\"every_steps\": "
+                         "250}, \"timeouts\": {\"peer\": 2}}");
+    setenv("CAPSTAN_FAKE_DEVICE", "devices=4", 1);
+    cluster_fixture_describe(&fixture, run, 1, 1, 2);
+    cluster_fixture_start_all(&fixture);
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 0);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 1);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[worker].process, SIGKILL);
+    cluster_run_await_soon(leader, "nothing of worker 1's share");
+    cluster_run_await_soon(leader, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "the run goes back to its checkpoint");
+    cluster_fixture_start(&fixture, ps);
+    cluster_run_await_soon(leader, "the run goes on after step ");
+    cluster_fixture_start(&fixture, worker);
+    unsetenv("CAPSTAN_FAKE_DEVICE");
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, DEADLINE);
+    cluster_fixture_expect_logged(leader, "replicas: 2 (2 workers x 1 device)");
 }
 
 /* Who was told its rank is one of several processes, one a device. */

@@ -195,14 +195,16 @@ TEST(an_epoch_ends_before_the_next_begins) {
         *state, 1, 2, 0, "steps_per_print=1", "strategy.staleness=inf")));
 }
 
-/* A synchronous run whose worker 1 does not go on after some steps: a signal's
- * NUMBER. Its chief, once it has said so. */
+/* A synchronous run of STEPS whose worker 1 does not go on after some: a
+ * signal's NUMBER. Its chief, once it has said so. */
 static struct cluster_process *delay(struct cluster_run *run,
                                      struct cluster_fixture *fixture,
-                                     int number, const char *message) {
-    cluster_run_job(run, "{\"steps\": 3000, \"chief\": \"coordinate\","
-                         " \"timeouts\": {\"peer\": 8},"
-                         " \"steps_per_print\": 1}");
+                                     unsigned steps, int number,
+                                     const char *message) {
+    cluster_run_job(run, textf("{\"steps\": %u, \"chief\": \"coordinate\","
+                               " \"timeouts\": {\"peer\": 8},"
+                               " \"steps_per_print\": 1}",
+                               steps));
     cluster_fixture_describe(fixture, run, 1, 1, 2);
     cluster_fixture_start_all(fixture);
     unsigned victim = cluster_fixture_find(fixture, "worker", 1);
@@ -215,8 +217,9 @@ static struct cluster_process *delay(struct cluster_run *run,
 
 TEST(a_stalled_run_names_the_waited_for_peer_and_no_rate) {
     struct cluster_fixture fixture;
-    struct cluster_process *chief = delay(
-        *state, &fixture, SIGSTOP, " s (waiting for worker 1, silent for ");
+    struct cluster_process *chief =
+        delay(*state, &fixture, 3000, SIGSTOP,
+              " s (waiting for worker 1, silent for ");
     cluster_run_signal(
         fixture.tasks[cluster_fixture_find(&fixture, "worker", 1)].process,
         SIGCONT);
@@ -227,7 +230,7 @@ TEST(a_stalled_run_names_the_waited_for_peer_and_no_rate) {
 TEST(time_lost_to_a_dead_peer_suggests_no_key) {
     struct cluster_fixture fixture;
     struct cluster_process *chief =
-        delay(*state, &fixture, SIGKILL, "worker 1 on host ");
+        delay(*state, &fixture, 300, SIGKILL, "worker 1 on host ");
     cluster_fixture_expect_soon(&fixture,
                                 cluster_fixture_find(&fixture, "worker", 1), 0);
     cluster_fixture_expect_logged(chief,

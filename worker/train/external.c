@@ -80,8 +80,9 @@ bool external_rewinds(struct external *external) {
 /* The trainer is going: does its run go back with this caller, or begin anew?
  * The waiter is entered. */
 static void begin_return(struct external *external) {
-    external->anew =
-        external->is_asked_back && external->sent && !external->requested;
+    bool returns = external->back; /* the caller waits for the next trainer */
+    external->anew = external->is_asked_back && !returns && external->sent &&
+                     !external->requested;
     external->back = external->is_asked_back && !external->anew &&
                      caller_may_go_back(external);
     external->is_asked_back = false;
