@@ -19,9 +19,8 @@ static int listen_for(struct roster_slot *slot) {
     assert_int_equal(bind(listener, (struct sockaddr *)&here, size), 0);
     assert_int_equal(listen(listener, 1), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&here, &size), 0);
-    *slot = (struct roster_slot){.state = ROSTER_HELD,
-                                 .closed = 1,
-                                 .port = ntohs(here.sin_port)};
+    *slot = (struct roster_slot){
+        .state = ROSTER_HELD, .closed = 1, .port = ntohs(here.sin_port)};
     snprintf(slot->address, sizeof slot->address, "127.0.0.1:%u",
              ntohs(here.sin_port));
     return listener;
