@@ -534,10 +534,11 @@ static enum status check_join(const struct composition *composition,
         return status_fail(why, FAILURE_JOB_UNFIT, "--join: %s", obstacle);
     uint32_t beyond = count_beyond(composition->cluster, composition->job);
     if (beyond && members->trainers + beyond > REWIND_MAX_TRAINERS)
-        return status_fail(why, FAILURE_JOB_UNFIT,
-                           "--join: the job's workers, %u, and the chief, which "
-                           "trains, are more than %d",
-                           composition->job->workers, REWIND_MAX_TRAINERS);
+        return status_fail(
+            why, FAILURE_JOB_UNFIT,
+            "--join: the job's workers, %u, and the chief, which "
+            "trains, are more than %d",
+            composition->job->workers, REWIND_MAX_TRAINERS);
     if (beyond)
         return STATUS_OK;
     return status_fail(why, FAILURE_JOB_UNFIT,

@@ -16,11 +16,10 @@ static const int64_t CLAIMED_LIMIT = 4 * TIME_S;
 
 bool adoption_open(struct adoption *adoption, uint32_t num_ranks,
                    uint32_t num_ps, int64_t limit) {
-    *adoption = (struct adoption){
-        .num_ranks = num_ranks,
-        .num_ps = num_ps,
-        .num_shares = num_ranks,
-        .limit = limit};
+    *adoption = (struct adoption){.num_ranks = num_ranks,
+                                  .num_ps = num_ps,
+                                  .num_shares = num_ranks,
+                                  .limit = limit};
     adoption->places = calloc(num_ranks + num_ps + 1, sizeof *adoption->places);
     adoption->ranks = calloc(num_ranks + 1, sizeof *adoption->ranks);
     return adoption->places && adoption->ranks;
