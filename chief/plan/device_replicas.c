@@ -370,8 +370,11 @@ static void fill_in_lacking(struct run *run) {
         struct visible_devices *devices = &run->trainers[r].visible_devices;
         if (devices->known || !rewind_lacks(run, r) || run_is_beyond(run, r))
             continue;
+        uint32_t planned = run->lineage->ranks[r].devices;
         *devices = run->lineage->ranks[r].visible_devices;
         devices->known = devices->answered = true;
+        if (planned) /* what it wanted is not known if its chief died too */
+            devices->wanted_devices = planned;
     }
 }
 

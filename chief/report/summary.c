@@ -335,6 +335,16 @@ static void summary_add_evaluation(json_t *object, const struct run *run) {
     summary_set_real(object, "test_calibration", found->calibration);
 }
 
+/* LINEAGE is NULL for a run that does not go back. */
+static void lineage_add(json_t *object, const struct rewind_lineage *lineage) {
+    json_int_t count = lineage ? (json_int_t)lineage->count : 0;
+    json_int_t again = lineage ? (json_int_t)lineage->again : 0;
+    json_int_t adoptions = lineage ? (json_int_t)lineage->adoptions : 0;
+    json_object_set_new(object, "rewinds", json_integer(count));
+    json_object_set_new(object, "steps_again", json_integer(again));
+    json_object_set_new(object, "adoptions", json_integer(adoptions));
+}
+
 json_t *summary_object(const struct run *run) {
     uint64_t step = run->end_step;
     struct run_facts facts = metrics_facts(run, step);
@@ -363,15 +373,7 @@ json_t *summary_object(const struct run *run) {
     if (run->num_beyond)
         json_object_set_new(object, "joined_workers",
                             json_integer((json_int_t)run_count_joined(run)));
-    json_object_set_new(
-        object, "rewinds",
-        json_integer(run->lineage ? (json_int_t)run->lineage->count : 0));
-    json_object_set_new(
-        object, "steps_again",
-        json_integer(run->lineage ? (json_int_t)run->lineage->again : 0));
-    json_object_set_new(
-        object, "adoptions",
-        json_integer(run->lineage ? (json_int_t)run->lineage->adoptions : 0));
+    lineage_add(object, run->lineage);
     if (facts.checks_overflow) {
         summary_set_real(object, "loss_scale", facts.loss_scale);
         json_object_set_new(object, "skipped_steps",

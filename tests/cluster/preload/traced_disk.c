@@ -200,23 +200,7 @@ SHOWN int open(const char *path, int flags, ...) {
     return take_open(AT_FDCWD, path, flags, mode);
 }
 
-SHOWN int open64(const char *path, int flags, ...) {
-    va_list more;
-    va_start(more, flags);
-    mode_t mode = mode_of(flags, more);
-    va_end(more);
-    return take_open(AT_FDCWD, path, flags, mode);
-}
-
 SHOWN int openat(int folder, const char *path, int flags, ...) {
-    va_list more;
-    va_start(more, flags);
-    mode_t mode = mode_of(flags, more);
-    va_end(more);
-    return take_open(folder, path, flags, mode);
-}
-
-SHOWN int openat64(int folder, const char *path, int flags, ...) {
     va_list more;
     va_start(more, flags);
     mode_t mode = mode_of(flags, more);
@@ -292,14 +276,14 @@ SHOWN ssize_t pwrite(int fd, const void *data, size_t bytes, off_t at) {
     return fails_to_write(fd) ? -1 : NEXT(pwrite)(fd, data, bytes, at);
 }
 
-SHOWN ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at) {
-    return fails_to_write(fd) ? -1 : NEXT(pwrite64)(fd, data, bytes, at);
-}
-
 SHOWN int ftruncate(int fd, off_t bytes) {
     return fails_to_write(fd) ? -1 : NEXT(ftruncate)(fd, bytes);
 }
 
-SHOWN int ftruncate64(int fd, off64_t bytes) {
-    return fails_to_write(fd) ? -1 : NEXT(ftruncate64)(fd, bytes);
-}
+/* Of the same types here, where offsets have 64 bits. */
+#define SAME(call) SHOWN __attribute__((alias(#call)))
+SAME(open) int open64(const char *path, int flags, ...);
+SAME(openat) int openat64(int folder, const char *path, int flags, ...);
+SAME(pwrite)
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at);
+SAME(ftruncate) int ftruncate64(int fd, off64_t bytes);
