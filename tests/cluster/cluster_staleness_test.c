@@ -364,10 +364,12 @@ TEST(a_run_that_workers_cannot_join_does_not_begin_with_join) {
     } cases[] = {
         {"\"workers\": 3", "strategy.staleness is 0"},
         {"\"workers\": 3, \"strategy\": {\"type\": \"allreduce\"}",
-         "all-reduce"},
+         "by all-reduce, whose ranks are fixed"},
         {"\"strategy\": {\"staleness\": 4}", "is 0 (not given)"},
         {"\"workers\": 1, \"strategy\": {\"staleness\": \"inf\"}",
          "is 1; allowed"},
+        {"\"workers\": 1024, \"strategy\": {\"staleness\": 4}",
+         "which trains, are more than 1024"},
     };
     cluster_run_describe(*state, 1, 1, 1);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
