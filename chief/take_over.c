@@ -11,20 +11,46 @@
 /* A member that lives has joined again by then, or asked again. */
 static const int64_t HEARD_WITHIN = 5 * TIME_S;
 
+/* False: the newest checkpoint cannot be read. *FOUND: there is one; the caller
+ * clears it. */
+static bool read_newest(const struct run *run, struct manifest *newest,
+                        bool *found) {
+    struct failure why;
+    return !checkpoint_reader_newest(run->job->checkpoint.dir,
+                                     CHECKPOINT_READER_ANY, newest, found,
+                                     run->log, &why);
+}
+
 /* Can each ps read all of the newest checkpoint? Without one it begins anew,
  * for which a caller's model has no values any more. */
 static bool is_for_all(const struct run *run) {
     struct manifest newest = {0};
-    struct failure why;
     bool found = false, shared = true;
-    if (checkpoint_reader_newest(run->job->checkpoint.dir,
-                                 CHECKPOINT_READER_ANY, &newest, &found,
-                                 run->log, &why))
+    if (!read_newest(run, &newest, &found))
         return false;
     for (uint32_t i = 0; found && i < newest.num_files; i++)
         shared &= !newest.files[i].host[0];
     manifest_clear(&newest);
     return found ? shared : run->job->model.type != JOB_EXTERNAL;
+}
+
+void take_over_name_hosts(struct run *run, char *text, size_t size) {
+    struct manifest newest = {0};
+    bool found = false;
+    size_t used = 0;
+    text[0] = 0;
+    if (!run->lineage || !run->lineage->count || !run->job->checkpoint.dir ||
+        !read_newest(run, &newest, &found))
+        return;
+    bool alike = found && newest.num_files == run->roster.num_ps;
+    for (uint32_t p = 0; alike && p < newest.num_files && used < size; p++) {
+        const struct roster_slot *slot = roster_ps(&run->roster, p);
+        if (slot->state != ROSTER_HELD && newest.files[p].host[0])
+            used += (size_t)snprintf(
+                text + used, size - used, "%sthe shard of ps %u is on host %s",
+                used ? ", " : "", slot->index, newest.files[p].host);
+    }
+    manifest_clear(&newest);
 }
 
 /* Can the ps that RUN has take over the weights of those that it lacks? */

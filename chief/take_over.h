@@ -38,6 +38,11 @@ bool take_over_is_in_vain(const struct run *run,
 /* May RUN do without a ps that it lacks? */
 bool take_over_may_follow(const struct run *run);
 
+/* Writes which hosts have the shards, of the newest checkpoint, of ps that RUN
+ * awaits: "the shard of ps 1 is on host b"; "": every host can read them, or
+ * RUN does not go back. */
+void take_over_name_hosts(struct run *run, char *text, size_t size);
+
 /* Each turn of the chief's loop: while members join, leaves ps out that are not
  * back in time, if the others can take over. */
 void take_over_step(struct run *run);

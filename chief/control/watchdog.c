@@ -4,6 +4,7 @@
 #include "chief/control/membership.h"
 #include "chief/rewind.h"
 #include "chief/run_series.h"
+#include "chief/take_over.h"
 #include "core/base/time.h"
 
 #include <stdio.h>
@@ -88,7 +89,7 @@ static struct deadline deadline_of_joining(const struct run *run,
 }
 
 static void check_joining(struct run *run, int64_t now) {
-    char absent[512];
+    char absent[512], hosts[600];
     watchdog_list_absent(run, absent, sizeof absent);
     if (!absent[0])
         return; /* all are here: planning.c waits for memory */
@@ -97,10 +98,12 @@ static void check_joining(struct run *run, int64_t now) {
         log_joining(run, &deadline, now);
         return;
     }
+    take_over_name_hosts(run, hosts, sizeof hosts);
     run_stop(run, FAILURE_MEMBER_ABSENT,
-             "did not join within %.0f s (%s): %s; are they started, with the "
-             "same cluster description?",
-             time_to_seconds(run->join_limit), deadline.limit, absent);
+             "did not join within %.0f s (%s): %s; %s%s",
+             time_to_seconds(run->join_limit), deadline.limit, absent,
+             hosts[0] ? hosts : "are they started, with the same cluster ",
+             hosts[0] ? ": start it there" : "description?");
 }
 
 /* The slowest trainer, or ROSTER_NO_RANK. One that sends heartbeats but

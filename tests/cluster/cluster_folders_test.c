@@ -260,3 +260,25 @@ TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     cluster_run_expect_soon(chief, 128 + SIGTERM);
     cluster_fixture_expect_soon(&fixture, 0, RETRY);
 }
+
+/* Only the host that wrote it can read the shard of a ps that is gone. */
+TEST(a_ps_that_does_not_come_back_is_named_with_the_host_of_its_shard) {
+    struct cluster_fixture fixture;
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"epochs\": 100000,"
+                         " \"checkpoint\": {\"every_steps\": 50},"
+                         " \"timeouts\": {\"peer\": 2, \"recover\": 4}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_all(&fixture, "beta", "gamma");
+    struct cluster_process *chief = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 1);
+    cluster_run_await_soon(chief, "chief: checkpoint ");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_fixture_expect_soon(&fixture, ps, RETRY);
+    for (unsigned t = 0; t < fixture.count; t++)
+        if (t != ps)
+            cluster_fixture_expect_logged(
+                fixture.tasks[t].process,
+                "; the shard of ps 1 is on host gamma: start it there");
+}
