@@ -674,7 +674,8 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     metrics_show(run, now);
     trace_file_step(run, now);
     shutdown_step(run, now);
-    control_server_step(run->control_server, now, heartbeat_interval);
+    if (!control_server_step(run->control_server, now, heartbeat_interval))
+        run_stop(run, FAILURE_NO_MEMORY, "no memory for a message to a member");
     if (run->phase < RUN_FINISHING || run->failed_to_start)
         discovery_step(discovery, now);
     record_deaths(run, settings->record);

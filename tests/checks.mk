@@ -38,7 +38,7 @@ $(filter-out $(USERS_PARTS),$(TEST_PARTS)) $(TEST_OBJECTS): | $(BUILD)/packages-
 
 # For tests: the program with a plugin whose GPU is the CPU
 # (tests/gpu/fake_device.h).
-PRELOADED := $(addsuffix .so,jumping_clock paused_disk shifted_clock slow_names \
+PRELOADED := $(addsuffix .so,failing_memory jumping_clock paused_disk shifted_clock slow_names \
     traced_disk)
 FAKE := $(addprefix $(BUILD)/fake/,capstan capstan-cuda.so capstan-gloo.so \
     capstan-bench.so libnvidia-ml.so.1 $(PRELOADED))

@@ -32,6 +32,7 @@ struct control_server {
     uint64_t run, incarnation;
     struct member_channel *members; /* [roster.count] */
     Capstan__Control *incoming;
+    bool has_dropped; /* a message, for want of memory */
 };
 
 struct control_server *control_server_open(struct link *link,
@@ -242,8 +243,10 @@ void control_server_send(struct control_server *server,
         return;
     fill_header(server, control);
     control->ack = member->channel.received;
-    if (!channel_put(&member->channel, control))
+    if (!channel_put(&member->channel, control)) {
+        server->has_dropped = true;
         log_error(server->log, "message_dropped", "no memory for a message");
+    }
     control_server_send_pending(server, member, time_now());
 }
 
@@ -303,7 +306,7 @@ static void take_closed(struct control_server *server, int64_t now) {
 /* Heartbeats are sent even when no other message is: they carry
  * acknowledgements, which free the peer's retained messages, and show that the
  * chief is alive. */
-void control_server_step(struct control_server *server, int64_t now,
+bool control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval) {
     take_closed(server, now);
     for (uint32_t i = 0; i < server->roster->count; i++) {
@@ -316,6 +319,7 @@ void control_server_step(struct control_server *server, int64_t now,
             control_server_send_heartbeat(server, member);
         }
     }
+    return !server->has_dropped;
 }
 
 bool control_server_is_drained(struct control_server *control_server,

@@ -63,8 +63,9 @@ void control_server_reply(struct control_server *server, uint32_t peer,
                           Capstan__Control *control);
 
 /* Sends heartbeats that are due, resends unacknowledged messages, and tells the
- * roster whose connections were closed. */
-void control_server_step(struct control_server *server, int64_t now,
+ * roster whose connections were closed. False: there was no memory for a
+ * message, which its member waits for in vain. */
+bool control_server_step(struct control_server *server, int64_t now,
                          int64_t heartbeat_interval);
 
 /* Has SLOT's member acknowledged every message? */

@@ -155,7 +155,7 @@ static enum status cluster_jobs_reserve(struct cluster_job *job, size_t count,
         return STATUS_OK;
     job->tasks = calloc(count, sizeof *job->tasks);
     if (!job->tasks)
-        return status_fail(why, FAILURE_TOO_LITTLE_MEMORY,
+        return status_fail(why, FAILURE_NO_MEMORY,
                            "no memory for a cluster of %zu tasks", count);
     return STATUS_OK;
 }

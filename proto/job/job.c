@@ -110,16 +110,17 @@ static json_t *override_value(const char *text) {
 static void override_key(json_t *tree, const char *text,
                          struct diagnostics *diagnostics) {
     const char *equals = strchr(text, '=');
-    char *path = equals ? strndup(text, (size_t)(equals - text)) : NULL;
+    size_t length = equals ? (size_t)(equals - text) : 0;
+    char path[4 * JOB_TREE_PATH];
+    snprintf(path, sizeof path, "%.*s", (int)length, text);
     json_t *value = equals ? override_value(equals + 1) : NULL;
-    if (!path || !job_tree_put(tree, path, value))
+    if (length >= sizeof path || !job_tree_put(tree, path, value))
         diagnostics_add(diagnostics, "--set",
                         "found \"%.80s\"; allowed: key.path=value, where the "
                         "path leads through objects, and through arrays by the "
                         "number of an element",
                         text);
     json_decref(value);
-    free(path);
 }
 
 /* The other tree's name in messages, and the overrides "key.path=value" that
@@ -318,10 +319,9 @@ static void read_keys(json_t *tree, bool deepspeed,
         }
         if (!has_job_key(key, job))
             continue;
-        if (key->of_model && !allocate_settings(job)) {
-            diagnostics_add(diagnostics, key->path, "out of memory");
+        job->is_cut |= key->of_model && !allocate_settings(job);
+        if (job->is_cut)
             return;
-        }
         bool shown = job->optimizer_is_groups &&
                      !strncmp(key->path, "optimizer.", strlen("optimizer."));
         read_key(key, tree, deepspeed, reader, shown ? &again : diagnostics);
@@ -604,12 +604,17 @@ static enum status job_build(struct job **out, json_t *tree,
     input->tree = tree;
     deepspeed_translate(tree, input->deepspeed, input->log, diagnostics);
     read_keys(tree, input->deepspeed, &reader, diagnostics);
-    check_known_keys(tree, job, diagnostics);
-    job_rules_check(job, input, diagnostics);
-    json_t *values = job_write(job, tree);
-    job_rules_check_values(job, values, diagnostics);
-    enum status status = diagnostics_status(diagnostics, why);
-    if (!status && !(job->text = json_dumps(values, JSON_COMPACT)))
+    if (!job->is_cut) {
+        check_known_keys(tree, job, diagnostics);
+        job_rules_check(job, input, diagnostics);
+    }
+    json_t *values = job->is_cut ? NULL : job_write(job, tree);
+    if (values)
+        job_rules_check_values(job, values, diagnostics);
+    enum status status =
+        job->is_cut ? STATUS_OK : diagnostics_status(diagnostics, why);
+    if (job->is_cut ||
+        (!status && !(job->text = json_dumps(values, JSON_COMPACT))))
         status = status_fail(why, FAILURE_NO_MEMORY, "out of memory");
     json_decref(values);
     if (status)

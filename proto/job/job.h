@@ -208,6 +208,7 @@ struct job {
     struct job_data data;
     bool model_unknown, format_unknown; /* the key's word is none: what depends
                                            on it is not checked */
+    bool is_cut;                        /* there was no memory for a value */
     char *features; /* a JSON object (worker/data/features.h), or NULL */
     uint64_t seed;
     bool has_steps; /* else `epochs` is used */

@@ -50,8 +50,9 @@ static bool satisfies(const json_t *value, const json_t *schema) {
                                                      : !value));
 }
 
-static bool is_so(const json_t *value, const char *condition) {
+static bool is_so(struct job *job, const json_t *value, const char *condition) {
     json_t *schema = job_value_condition(condition);
+    job->is_cut |= !schema;
     bool so = satisfies(value, schema);
     json_decref(schema);
     return so;
@@ -225,12 +226,14 @@ static void fill_events(struct job *job, const struct job_input *input) {
     if (!job->tensorboard_path &&
         asprintf(&job->tensorboard_path, "%s/tensorboard", folder) < 0)
         job->tensorboard_path = NULL;
-    if (!job->tensorboard_path)
+    job->is_cut |= !job->tensorboard_path;
+    if (job->is_cut)
         return;
     const char *name = job->tensorboard_name ? job->tensorboard_name : "";
     if (asprintf(&job->events_dir, "%s%s%s", job->tensorboard_path,
                  *name ? "/" : "", name) < 0)
         job->events_dir = NULL;
+    job->is_cut |= !job->events_dir;
 }
 
 static void check_mlflow(const struct job_mlflow *mlflow,
@@ -410,15 +413,15 @@ void job_rules_check(struct job *job, const struct job_input *input,
 }
 
 /* What depends on the format also depends on the model. */
-void job_rules_check_values(const struct job *job, const json_t *values,
+void job_rules_check_values(struct job *job, const json_t *values,
                             struct diagnostics *diagnostics) {
     for (const struct job_rule *rule = job_schema_rules; rule->path; rule++)
         if (rule->text &&
             !(job->model_unknown && !strcmp(rule->path, "data.format")) &&
-            is_so(job_tree_get(values, rule->path), rule->is) &&
-            !is_so(job_tree_get(values, rule->other), rule->must) &&
+            is_so(job, job_tree_get(values, rule->path), rule->is) &&
+            !is_so(job, job_tree_get(values, rule->other), rule->must) &&
             !(rule->or_other &&
-              is_so(job_tree_get(values, rule->or_other), JOB_IS_ONE)))
+              is_so(job, job_tree_get(values, rule->or_other), JOB_IS_ONE)))
             diagnostics_add(diagnostics,
                             rule->at_other ? rule->other : rule->path, "%s",
                             rule->text);

@@ -26,7 +26,7 @@ void job_rules_check(struct job *job, const struct job_input *input,
                      struct diagnostics *diagnostics);
 
 /* The same for the rules of the schema; VALUES are those of JOB as JSON. */
-void job_rules_check_values(const struct job *job, const json_t *values,
+void job_rules_check_values(struct job *job, const json_t *values,
                             struct diagnostics *diagnostics);
 
 #endif

@@ -95,12 +95,11 @@ static unsigned job_tree_split(char *path, char *parts[MAX_DEPTH]) {
 }
 
 bool job_tree_put(json_t *tree, const char *path, json_t *value) {
-    char *copy = strdup(path), *parts[MAX_DEPTH];
-    unsigned count = copy ? job_tree_split(copy, parts) : 0;
+    char copy[4 * JOB_TREE_PATH], *parts[MAX_DEPTH];
+    bool fits = snprintf(copy, sizeof copy, "%s", path) < (int)sizeof copy;
+    unsigned count = fits ? job_tree_split(copy, parts) : 0;
     for (unsigned i = 0; i + 1 < count && tree; i++)
         tree = descend(tree, parts[i]);
-    bool done = count && tree && value &&
-                job_tree_put_member(tree, parts[count - 1], value);
-    free(copy);
-    return done;
+    return count && tree && value &&
+           job_tree_put_member(tree, parts[count - 1], value);
 }

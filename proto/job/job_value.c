@@ -8,6 +8,7 @@
 #include "core/base/amount.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -826,7 +827,10 @@ static void *job_value_field(const struct job_key *key, const struct job *job) {
 bool job_value_read(const struct job_key *key, const json_t *value,
                     const struct job_reader *reader) {
     void *field = job_value_field(key, reader->job);
-    return kinds[key->kind].read(key, value, field, reader);
+    errno = 0;
+    bool read = kinds[key->kind].read(key, value, field, reader);
+    reader->job->is_cut |= !read && errno == ENOMEM;
+    return read;
 }
 
 json_t *job_value_write(const struct job_key *key, const struct job *job) {

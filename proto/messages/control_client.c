@@ -64,6 +64,7 @@ struct control_client {
     char loss_text[512]; /* "": it is there */
     double chief_within; /* these two of the welcome */
     bool may_adopt;
+    bool has_dropped;                /* a message to it, for want of memory */
     struct member_past planned_past; /* from the first view on that of `member`;
                                         run 0: there is none */
     struct rejoin rejoin;
@@ -1029,6 +1030,13 @@ static void keep_saved(struct control_client *client,
         past->saved = retain->steps[retain->n_steps - 1];
 }
 
+/* The chief would wait for it in vain: the process ends. */
+static void note_dropped(struct control_client *client) {
+    client->has_dropped = true;
+    log_error(client->process->log, "message_dropped",
+              "no memory for a message to the chief");
+}
+
 /* Does the chief that has the place of the last one adopt the run? */
 static bool is_adoption(const struct control_client *client,
                         const Capstan__Control *control) {
@@ -1042,8 +1050,7 @@ static void take_adoption(struct control_client *client,
     client->is_rejoining = false;
     if (!rejoin_begin_channel(&client->rejoin, control->adopted,
                               &client->channel))
-        log_error(client->process->log, "message_dropped",
-                  "no memory for what the chief lacks");
+        note_dropped(client);
     client->evaluated = client->channel.last_seq; /* it may be any of them */
     log_info(client->process->log, "chief_replaced",
              "%s is another process, which has adopted the run",
@@ -1171,6 +1178,9 @@ enum status control_client_receive(struct control_client *client, int64_t now,
     message_free_control(&client->command);
     if (*command)
         return STATUS_OK;
+    if (client->has_dropped)
+        return status_fail(why, FAILURE_NO_MEMORY,
+                           "no memory for a message to the chief");
     while (multi_connect_view(&client->multi_connect, &frame, &index)) {
         struct failure bad;
         enum status status = message_read_control(
@@ -1223,8 +1233,7 @@ void control_client_send_reliable(struct control_client *client,
     if (client->may_adopt)
         rejoin_note_sent(&client->rejoin, body);
     if (!channel_put(&client->channel, body))
-        log_error(client->process->log, "message_dropped",
-                  "no memory for a message to the chief");
+        note_dropped(client);
     if (body->body_case == CAPSTAN__CONTROL__BODY_EVALUATED)
         client->evaluated = client->channel.last_seq;
     if (client->orphaned_at && client->channel.bytes > KEPT_BYTES)

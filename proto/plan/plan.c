@@ -146,8 +146,9 @@ static enum status read_ps_info(struct plan *plan, const Capstan__Plan *message,
                                 struct failure *why) {
     plan->num_ps = (uint32_t)message->n_ps;
     plan->ps = calloc(message->n_ps + 1, sizeof *plan->ps);
-    if (!plan->ps || (message->n_ps == 0 && !plan->allreduce) ||
-        message->n_ps > UINT16_MAX)
+    if (!plan->ps)
+        return status_fail(why, FAILURE_NO_MEMORY, "no memory for the plan");
+    if ((message->n_ps == 0 && !plan->allreduce) || message->n_ps > UINT16_MAX)
         return status_fail(why, FAILURE_BAD_MESSAGE, "a plan of %zu ps",
                            message->n_ps);
     for (uint32_t i = 0; i < plan->num_ps; i++) {

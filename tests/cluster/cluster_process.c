@@ -276,8 +276,8 @@ static bool wait_a_slice(struct cluster_process *process, int *left) {
     return *left > 0;
 }
 
-const char *cluster_run_await(struct cluster_process *process, const char *text,
-                              double seconds) {
+const char *cluster_run_await_or_end(struct cluster_process *process,
+                                     const char *text, double seconds) {
     int left = slices_in(seconds);
     pthread_mutex_lock(&process->mutex);
     bool found = find_line(process, text), late = false;
@@ -286,12 +286,22 @@ const char *cluster_run_await(struct cluster_process *process, const char *text,
         found = find_line(process, text);
     }
     pthread_mutex_unlock(&process->mutex);
-    if (!found) {
+    if (late && !found) {
         show_words(process);
-        fail_msg("%s: no line with \"%s\" %s", process->name, text,
-                 late ? "in time" : "before it ended");
+        fail_msg("%s: no line with \"%s\" in time", process->name, text);
     }
-    return process->line;
+    return found ? process->line : NULL;
+}
+
+const char *cluster_run_await(struct cluster_process *process, const char *text,
+                              double seconds) {
+    const char *line = cluster_run_await_or_end(process, text, seconds);
+    if (!line) {
+        show_words(process);
+        fail_msg("%s: no line with \"%s\" before it ended", process->name,
+                 text);
+    }
+    return line;
 }
 
 void cluster_run_await_both(struct cluster_process *process, const char *one,

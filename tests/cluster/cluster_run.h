@@ -94,7 +94,11 @@ struct cluster_process *cluster_run_task_program(struct cluster_run *run,
 const char *cluster_run_await(struct cluster_process *process, const char *text,
                               double seconds);
 
-/* The same within CLUSTER_RUN_DEADLINE. */
+/* The same; NULL: PROCESS has ended without it. */
+const char *cluster_run_await_or_end(struct cluster_process *process,
+                                     const char *text, double seconds);
+
+/* The first one within CLUSTER_RUN_DEADLINE. */
 #define cluster_run_await_soon(process, text)                                  \
     cluster_run_await(process, text, CLUSTER_RUN_DEADLINE)
 
