@@ -41,10 +41,9 @@ struct chief_settings {
                           0: not given */
     bool json;         /* prints the summary object on standard output */
     const char *summary; /* a file to write it to; NULL: none */
-    bool together;   /* a launcher started all processes, on this machine, */
-    bool no_restart; /* and restarts none */
-    bool parent_restarts; /* a launcher has started this process and those of
-                             its node, and starts them again */
+    bool together;    /* a launcher started all processes, on this machine, */
+    bool no_restart;  /* and restarts none */
+    bool starts_once; /* no process is started again, on this machine or not */
     const struct failure *problem; /* why no run can start, or NULL; with it the
                                       chief only refuses those that join */
     struct run_series *series;     /* of this run, or NULL; borrowed */

@@ -30,7 +30,7 @@ static_assert((int)REWIND_MAX_TRAINERS == (int)PLAN_MAX_TRAINERS,
 static const char *obstacle(const struct run *run) {
     if (run->series)
         return "a run of a comparison is not to be measured then";
-    if (!run->lineage)
+    if (!run->lineage || (run->starts_once && !take_over_may_begin(run)))
         return "the launcher starts no process again";
     return NULL;
 }
@@ -96,8 +96,8 @@ static bool is_with_chief(const struct run *run,
 
 double rewind_chief_within(const struct run *run) {
     const struct job *job = run->job;
-    bool returns =
-        !obstacle(run) && job->checkpoint.dir && job->recovery != JOB_END;
+    bool returns = !obstacle(run) && !run->starts_once && job->checkpoint.dir &&
+                   job->recovery != JOB_END;
     return returns ? job->timeouts.chief : 0;
 }
 
@@ -327,8 +327,9 @@ static void note_ranks(struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         const struct run_trainer *trainer = &run->trainers[r];
         bool is_here = run->roster.slots[r].state == ROSTER_HELD;
-        bool is_away = run->phase == RUN_READYING ? !trainer->has_plan
-                                                  : !is_here || !trainer->from;
+        bool was_here = run->phase == RUN_READYING ? trainer->has_plan
+                                                   : is_here && trainer->from;
+        bool is_away = !was_here || (run->starts_once && !is_here);
         run->lineage->ranks[r].is_away = r > 0 && !run->allreduce && is_away;
         run->lineage->ranks[r].is_untrained = trainer->absence.is_gone;
         run->lineage->ranks[r].devices = trainer->replicas;

@@ -123,6 +123,7 @@ struct run {
     struct job *job;
     memory_footprint_of_model *model_memory; /* NULL: external */
     uint64_t id, incarnation;
+    uint64_t launcher;    /* of this process (launch_record.h); 0: none */
     uint32_t num_beyond;  /* of the ranks, the last ones: workers beyond the
                              cluster's list, which may join and have no share of
                              the data of their own */
@@ -130,7 +131,7 @@ struct run {
     bool allreduce;       /* rank 0 holds the weights, no ps does */
     bool together;        /* all processes are on this machine */
     bool no_restart;      /* no process can be restarted */
-    bool parent_restarts; /* as of struct chief_settings */
+    bool starts_once;     /* as of struct chief_settings */
     bool failed_to_start; /* it failed before any process could join */
     enum run_phase phase;
     int64_t opened, phase_since, join_limit;

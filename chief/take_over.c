@@ -53,19 +53,30 @@ void take_over_name_hosts(struct run *run, char *text, size_t size) {
     manifest_clear(&newest);
 }
 
+bool take_over_may_begin(const struct run *run) {
+    uint32_t all = run->roster.num_ps + run->roster.left_out;
+    return all > 1 && all <= REWIND_MAX_PS && !run->allreduce &&
+           run->job->checkpoint.dir;
+}
+
 /* Can the ps that RUN has take over the weights of those that it lacks? */
 static bool can_take_over(const struct run *run) {
     return roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD) &&
-           !run->allreduce &&
-           run->roster.num_ps + run->roster.left_out <= REWIND_MAX_PS &&
-           !run->lineage->needs_all && run->job->checkpoint.dir &&
+           take_over_may_begin(run) && !run->lineage->needs_all &&
            is_for_all(run);
+}
+
+/* Is the ps of SLOT lost? */
+static bool is_ps_lost(const struct run *run, const struct roster_slot *slot) {
+    return slot->state == ROSTER_VACATED ||
+           run->lineage->ps[slot->index].is_lost;
 }
 
 static bool is_not_restarted(const struct run *run,
                              const struct roster_slot *slot) {
     return slot->role == CLUSTER_PS && slot->index < REWIND_MAX_PS &&
-           run->lineage->ps[slot->index].is_last;
+           (run->lineage->ps[slot->index].is_last ||
+            (run->starts_once && is_ps_lost(run, slot)));
 }
 
 bool take_over_is_in_vain(const struct run *run,
@@ -163,8 +174,7 @@ static struct missing missing_ps(struct run *run) {
             used += (size_t)snprintf(missing.names + used,
                                      sizeof missing.names - used, "%sps %u",
                                      used ? ", " : "", slot->index);
-        missing.are_lost &= slot->state == ROSTER_VACATED ||
-                            run->lineage->ps[slot->index].is_lost;
+        missing.are_lost &= is_ps_lost(run, slot);
         missing.are_last &= is_not_restarted(run, slot);
     }
     return missing;

@@ -30,6 +30,10 @@ void take_over_note_last(struct run *run, const struct roster_slot *slot);
  * another run awaits the others. */
 bool take_over_await_all(struct run *run, const char *text);
 
+/* Can RUN go on with fewer ps than it was started with, as far as is known at
+ * any time? */
+bool take_over_may_begin(const struct run *run);
+
 /* Is the ps of SLOT, which is lost, awaited in vain, as its launcher starts
  * none in its place and no other can take over? */
 bool take_over_is_in_vain(const struct run *run,

@@ -662,10 +662,11 @@ static void complete_chief(struct composition *composition, struct role *role,
         .record = settings->record,
         .together = getenv(LOG_TOGETHER_VARIABLE),
         .no_restart = getenv(LOG_TOGETHER_VARIABLE) && !process_restarts(),
-        .parent_restarts = getenv(LAUNCH_RESTARTS) && process_restarts(),
+        .starts_once = !process_restarts(),
         .series =
             composition->series_run ? &composition->series_run->series : NULL,
-        .lineage = process_restarts() ? composition->lineage : NULL,
+        .lineage = process_restarts() || settings->record ? composition->lineage
+                                                          : NULL,
         .interrupts = role->interrupts,
         .health = role->health,
     };

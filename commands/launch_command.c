@@ -16,6 +16,7 @@
 #include "core/base/time.h"
 #include "core/store/fs_info.h"
 #include "proto/messages/launch_record.h"
+#include "proto/messages/message.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 
@@ -57,6 +58,7 @@ struct node_launch {
     struct children children;
     struct node_process *processes; /* [nproc_per_node] */
     struct death_report report;
+    uint64_t id;
     uint32_t alive;   /* or to be started again */
     bool ending;      /* all have been told to end */
     bool killed;      /* SIGKILL was sent */
@@ -145,7 +147,7 @@ static enum status node_launch_start(struct node_launch *launch,
                                      .log = launch->log};
     if (process->record >= 0)
         close(process->record);
-    child.record = process->record = launch_record_open();
+    child.record = process->record = launch_record_open(launch->id);
     restarts_begin(&process->restarts);
     enum status status =
         children_start(&launch->children, &child, &process->pid, why);
@@ -234,8 +236,8 @@ static bool is_late(const struct node_process *process, int code) {
  * do without? The chief decides, and ends the others where it can't. */
 static bool is_left_out(const struct node_launch *launch,
                         const struct node_process *process, int wait_status) {
-    return process->spare && process->restarts.follows && launch->alive &&
-           !launch->ending &&
+    bool is_last = process->restarts.follows || !launch->flags->max_restarts;
+    return process->spare && is_last && launch->alive && !launch->ending &&
            restarts_apply(&process->restarts, process->record, wait_status);
 }
 
@@ -401,8 +403,11 @@ static enum status node_launch_run(const struct options *flags,
                                    const struct launch_world *world,
                                    const struct log *log, int *exit_code,
                                    struct failure *why) {
-    struct node_launch launch = {
-        .flags = flags, .world = world, .log = log, .deadline = TIME_NEVER};
+    struct node_launch launch = {.flags = flags,
+                                 .world = world,
+                                 .log = log,
+                                 .id = message_random(),
+                                 .deadline = TIME_NEVER};
     launch.processes = calloc(world->nproc_per_node, sizeof *launch.processes);
     if (!launch.processes)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for %u processes",

@@ -438,6 +438,7 @@ enum roster_claim_result membership_claim(
     if (slot->rank != ROSTER_NO_RANK)
         reset_trainer(run, slot->rank);
     slot->end_key = join->end_key;
+    slot->launcher = join->launcher;
     store_limits(run, slot, join);
     control_server_bind_peer(run->control_server, slot, incoming->peer);
     return result;
@@ -687,7 +688,8 @@ static void leave_untrained(struct run *run, const struct roster_slot *slot) {
 static bool is_needed_to_begin(const struct run *run,
                                const struct roster_slot *slot, bool values) {
     bool ps = slot->role == CLUSTER_PS;
-    bool restarts = ps ? run->lineage != NULL : !run->no_restart;
+    bool follows = rewind_is_second(run) || !run->starts_once;
+    bool restarts = ps ? run->lineage && follows : !run->no_restart;
     bool planned = ps || run->trainers[slot->rank].has_plan;
     return (run->phase == RUN_READYING && planned) || values ||
            (run->phase == RUN_JOINING && !restarts);
@@ -754,39 +756,22 @@ static pid_t parent_of(uint32_t pid) {
     return parent;
 }
 
-/* Was process PID of this machine started with VARIABLE, as "RANK=2"? */
-static bool has_variable(uint32_t pid, const char *variable) {
-    char path[64], *each = NULL;
-    size_t size = 0;
-    bool found = false;
-    snprintf(path, sizeof path, "/proc/%u/environ", pid);
-    FILE *file = fopen(path, "re");
-    while (file && !found && getdelim(&each, &size, 0, file) > 0)
-        found = !strcmp(each, variable);
-    free(each);
-    if (file)
-        fclose(file);
-    return found;
-}
-
 /* Was SLOT's process started by the launcher of this one? On another node of a
  * `capstan launch` a process may have the number of one that is here, which is
  * of another rank. */
 static bool is_sibling(const struct run *run, const struct roster_slot *slot) {
-    char rank[32];
-    snprintf(rank, sizeof rank, "RANK=%u",
-             slot->rank != ROSTER_NO_RANK
-                 ? slot->rank
-                 : run->roster.num_ranks + slot->index);
-    return slot->pid && parent_of(slot->pid) == getppid() &&
-           (run->together || has_variable(slot->pid, rank));
+    return slot->pid && run->launcher && slot->launcher == run->launcher &&
+           parent_of(slot->pid) == getppid();
 }
 
-/* The launcher of this process starts another one in the place of SLOT's only
- * once that has ended, which a process that is stopped does not do. */
+/* The launcher of this process starts another one in the place of SLOT's, or
+ * leaves, only once that has ended, which a process that is stopped does not
+ * do. */
 static void end_silent_sibling(const struct run *run,
                                const struct roster_slot *slot) {
-    if (run->parent_restarts && is_sibling(run, slot))
+    bool is_replaced = !run->starts_once ||
+                       (slot->role == CLUSTER_PS && take_over_may_begin(run));
+    if (is_replaced && is_sibling(run, slot))
         kill((pid_t)slot->pid, SIGKILL);
 }
 

@@ -29,6 +29,7 @@ struct roster_slot {
     uint16_t port;
     uint64_t shm_key;  /* of the member's shared memory, 0: none */
     uint64_t end_key;  /* with this key its launcher reports its end, 0: none */
+    uint64_t launcher; /* as of Join */
     char host[256];    /* the member's host name */
     char address[300]; /* host:port that peers connect to */
     int64_t last_seen; /* time of the last message */

@@ -13,6 +13,7 @@
 #include "core/base/time.h"
 #include "proto/cluster/azureml.h"
 #include "proto/messages/launch_record.h"
+#include "proto/messages/message.h"
 #include "worker/ops/device.h"
 
 #include <errno.h>
@@ -117,6 +118,7 @@ struct launch {
     const struct launch_settings *options;
     struct launch_process *processes; /* the chief first */
     unsigned count, alive;
+    uint64_t id;
     char num_ps[24]; /* value of the flag --num-ps */
     struct children children;
     enum shutdown_phase shutdown_phase;
@@ -393,7 +395,7 @@ static enum status launch_start_start(struct launch *launch,
         .log = launch->options->log};
     if (process->record >= 0)
         close(process->record);
-    child.record = process->record = launch_record_open();
+    child.record = process->record = launch_record_open(launch->id);
     process->drilled = false;
     restarts_begin(&process->restarts);
     if (!command)
@@ -960,6 +962,7 @@ static enum status check_program(const char *program, struct failure *why) {
 enum status launch_run(const struct launch_settings *options, int *exit_code,
                        struct failure *why) {
     struct launch launch = {.options = options,
+                            .id = message_random(),
                             .count = !options->command + options->num_ps +
                                      options->num_workers,
                             .deadline = TIME_NEVER};

@@ -349,6 +349,7 @@ static bool control_client_send_join(struct control_client *control_client,
     else if (control_client->member->self)
         join.address = (char *)control_client->member->self->host;
     join.end_key = control_client->end_key;
+    join.launcher = launch_record_launcher(control_client->member->record);
     join.device = "cpu";
     if (control_client->member->key)
         join.key = (char *)control_client->member->key;

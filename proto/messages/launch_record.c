@@ -17,11 +17,24 @@ static const char variable[] = "CAPSTAN_MEMBER_RECORD";
 enum {
     WRITTEN = 512, /* bytes of a record, filled up with blanks */
     DEATHS = WRITTEN,
-    LAST = DEATHS + sizeof(uint64_t),
+    LAUNCHER = DEATHS + sizeof(uint64_t),
+    LAST = LAUNCHER + sizeof(uint64_t),
 };
 
-int launch_record_open(void) {
-    return memfd_create("capstan member", MFD_CLOEXEC);
+int launch_record_open(uint64_t launcher) {
+    int file = memfd_create("capstan member", MFD_CLOEXEC);
+    ssize_t written = 0;
+    if (file >= 0)
+        written = pwrite(file, &launcher, sizeof launcher, LAUNCHER);
+    (void)written; /* on failure it is started by none */
+    return file;
+}
+
+uint64_t launch_record_launcher(int file) {
+    uint64_t launcher;
+    bool known = file && pread(file, &launcher, sizeof launcher, LAUNCHER) ==
+                             sizeof launcher;
+    return known ? launcher : 0;
 }
 
 void launch_record_pass(int file) {
@@ -62,8 +75,8 @@ void launch_record_write(int file, const struct launch_record *record) {
 }
 
 bool launch_record_has_joined(int file) {
-    struct stat about;
-    return file >= 0 && !fstat(file, &about) && about.st_size > 0;
+    char first = 0;
+    return file >= 0 && pread(file, &first, 1, 0) == 1 && first;
 }
 
 bool launch_record_read(int file, struct launch_record *record) {

@@ -15,8 +15,12 @@ struct launch_record {
     uint64_t key;              /* a secret that only the chief knows besides */
 };
 
-/* Launcher: creates an empty record, closed on exec; -1: not available. */
-int launch_record_open(void);
+/* LAUNCHER, a random number that is not 0, is the same in all that it starts.
+ * Creates an empty record, closed on exec; -1: not available. */
+int launch_record_open(uint64_t launcher);
+
+/* The launcher of the process with the record FILE; 0: none. */
+uint64_t launch_record_launcher(int file);
 
 /* In the launcher's child, before exec: keeps FILE (-1: none) open across exec
  * and passes it in the environment. */

@@ -291,9 +291,10 @@ TEST(what_cannot_have_copies_is_refused_by_name) {
                              WORDS("local", "job.json", "--ps", "1")),
         "strategy.replicas: found 1 in a run of 1 ps; allowed there: 0");
     cluster_fixture_expect_logged(
-        cluster_fixture_tool(
-            run, CONFIG,
-            WORDS("local", "job.json", "--ps", "2", "--max-restarts", "0")),
+        cluster_fixture_tool(run, CONFIG,
+                             WORDS("local", "job.json", "--ps", "2",
+                                   "--max-restarts", "0", "--set",
+                                   "checkpoint=null")),
         "strategy.replicas: found 1; allowed here: 0");
     cluster_fixture_expect_logged(
         cluster_fixture_tool(run, CONFIG,

@@ -57,8 +57,8 @@ static void expect_cause(struct cluster_process *process, const char *name) {
 FIXTURE(cluster_run_setup_in_memory, cluster_run_teardown);
 
 TEST(a_ps_killed_under_local_ends_the_run_at_once) {
-    struct cluster_process *local = kill_one(*state, 2, 2, "ps 1");
-    expect_cause(local, "ps 1");
+    struct cluster_process *local = kill_one(*state, 1, 2, "ps 0");
+    expect_cause(local, "ps 0");
     cluster_run_expect_soon(local, RETRY);
 }
 
@@ -188,7 +188,7 @@ static struct launch_record record_of(pid_t pid) {
 
 static void report(struct death_report *report,
                    const struct launch_record *record) {
-    int file = launch_record_open();
+    int file = launch_record_open(1);
     launch_record_write(file, record);
     assert_true(death_report_send(report, file, SIGKILL, false, NULL));
     close(file);

@@ -4,14 +4,17 @@
 #define STATE struct cluster_run *run
 
 #include "commands/launch/port.h"
+#include "core/base/secret_file.h"
 #include "tests/cluster/cluster_fixture.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum { KILLED = 137, RETRY = 138, LONG = 4 * CLUSTER_RUN_DEADLINE };
@@ -160,6 +163,20 @@ TEST(another_ps_takes_over_from_one_whose_restarts_are_used_up) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
+TEST(without_restarts_another_ps_of_launch_takes_over) {
+    cluster_run_job(run, JOB);
+    struct nodes whole = launch_some(run, 1, "4", "2", "a", "--max-restarts=0");
+    expect_nodes(&whole, 1, 0);
+    struct nodes killed =
+        launch_some(run, 1, "4", "2", "b", "--max-restarts=0");
+    kill_member(killed.nodes[0], "ps 1");
+    cluster_run_await_soon(killed.nodes[0],
+                           "ps 1: not back and not started again");
+    expect_nodes(&killed, 1, 0);
+    expect_rewinds_of(killed.nodes[0], 1);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 TEST(without_restarts_a_run_of_launch_ends_with_its_ps) {
     cluster_run_job(run, JOB);
     struct nodes all = launch_ranks(run, 2, "2", "a", "--max-restarts=0");
@@ -205,6 +222,27 @@ static pid_t stop_ps(struct cluster_run *run, struct nodes *all, unsigned count,
 TEST(a_ps_of_launch_that_stands_still_is_ended_and_started_again) {
     struct nodes all;
     (void)stop_ps(run, &all, 1, "3");
+    cluster_run_await_soon(all.nodes[0], "rank 2 was killed by signal 9");
+    expect_nodes(&all, 1, 0);
+    expect_rewinds_of(all.nodes[0], 1);
+}
+
+/* Processes that are started from now on look into no other. */
+static void drop_tracing(void) {
+    static const int capabilities[] = {CAP_SYS_PTRACE, CAP_SYS_ADMIN,
+                                       CAP_PERFMON};
+    for (int i = 0; !geteuid() && i < 3; i++)
+        assert_return_code(prctl(PR_CAPBSET_DROP, capabilities[i]), 0);
+}
+
+/* What a process with a secret has been started with is closed to others. */
+TEST(a_ps_of_launch_with_a_secret_that_stands_still_is_ended_too) {
+    struct nodes all;
+    drop_tracing();
+    cluster_fixture_tool(run, 0, WORDS("keygen", "secret"));
+    setenv(SECRET_FILE_VARIABLE, cluster_run_path(run, "secret"), 1);
+    (void)stop_ps(run, &all, 1, "3");
+    unsetenv(SECRET_FILE_VARIABLE);
     cluster_run_await_soon(all.nodes[0], "rank 2 was killed by signal 9");
     expect_nodes(&all, 1, 0);
     expect_rewinds_of(all.nodes[0], 1);

@@ -513,9 +513,12 @@ static void lose_twice(struct cluster_process *local, const char *role) {
 /* There is none, or no other that may take over. */
 TEST(a_run_whose_ps_is_not_started_again_ends) {
     cluster_run_job(run, JOB);
-    struct cluster_process *local = start(
-        run, "none", WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
-    pid_t pid = await_pid(local, "ps 1");
+    struct cluster_process *local =
+        cluster_run_start(run, "none",
+                          WORDS("local", "job.json", "--ps", "1", "--workers",
+                                "2", "--max-restarts", "0"),
+                          NULL);
+    pid_t pid = await_pid(local, "ps 0");
     cluster_run_await_soon(local, "chief: checkpoint ");
     assert_int_equal(kill(pid, SIGKILL), 0);
     cluster_run_expect_soon(local, RETRY);
@@ -540,6 +543,20 @@ TEST(a_ps_that_local_does_not_start_again_is_replaced_at_once) {
     lose_twice(local, "ps 1");
     cluster_run_await_soon(local, "ps 1: not back and not started again");
     expect_end(run, local, 2);
+}
+
+TEST(without_restarts_a_ps_of_local_is_replaced_at_once) {
+    cluster_run_job(run, JOB);
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "none",
+              WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0", "--set",
+                    "timeouts.spare=600"));
+    pid_t pid = await_pid(local, "ps 1");
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    cluster_run_await_soon(local, "ps 1: not back and not started again");
+    expect_end(run, local, 1);
 }
 
 TEST(a_worker_of_local_is_started_again_and_trains_on) {

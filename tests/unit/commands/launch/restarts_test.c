@@ -16,7 +16,7 @@ static const struct restarts first_life;
 static int record_in_run(void) {
     struct launch_record record = {
         .chief = "127.0.0.1:1", .run = 1, .incarnation = 2, .key = 3};
-    int file = launch_record_open();
+    int file = launch_record_open(1);
     launch_record_write(file, &record);
     return file;
 }
@@ -56,7 +56,7 @@ TEST(a_leader_that_is_killed_once_its_run_is_complete_has_not_failed) {
 
 TEST(one_that_was_started_again_may_die_before_it_joins) {
     struct restarts restarts = first_life;
-    int file = launch_record_open();
+    int file = launch_record_open(1);
     assert_false(restarts_apply(&restarts, file, SIGKILL));
     restarts.follows = true;
     assert_true(restarts_apply(&restarts, file, SIGKILL));

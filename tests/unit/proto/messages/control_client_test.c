@@ -652,7 +652,7 @@ TEST(a_stop_gives_its_code_or_announces_another_run) {
 /* Its launcher starts a process again that dies between two runs, and there is
  * no member to report. */
 TEST(a_process_between_two_runs_has_not_left) {
-    record = launch_record_open();
+    record = launch_record_open(1);
     struct control_client *client = open_client(fixture, true);
     struct launch_record read;
     struct failure why = {0};
