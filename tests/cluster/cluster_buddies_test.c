@@ -284,6 +284,30 @@ TEST(the_newer_of_disk_and_memory_is_taken) {
     cluster_run_expect(local, 0, LONG);
 }
 
+/* The second death uses up the restarts: the ps that is left has all. */
+TEST(a_run_that_comes_down_to_one_ps_goes_on_without_copies) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    cluster_run_expect(start(run, "whole", "2", "checkpoint.dir=a"), 0, LONG);
+    struct cluster_process *local = cluster_run_start(
+        run, "killed",
+        WORDS("local", "job.json", "--ps", "2", "--workers", "2",
+              "--max-restarts", "1", "--set", "checkpoint.dir=b", "--set",
+              "checkpoint.every_steps=500"),
+        NULL);
+    await_ps(local, 4, pids);
+    await_step(local, 1000);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    await_ps(local, 4, pids);
+    cluster_run_await_soon(local, "the run goes on after step ");
+    await_step(local, 2000);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "so that the run goes on with 1 ps");
+    cluster_run_await_soon(local, "warning: all weights are on one ps");
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
 TEST(what_cannot_have_copies_is_refused_by_name) {
     cluster_run_job(run, "{\"steps\": 10, " REPLICAS "}");
     cluster_fixture_expect_logged(
