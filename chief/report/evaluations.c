@@ -189,6 +189,8 @@ static struct run_evaluation *evaluations_begin(struct run *run, uint64_t id,
 static struct run_evaluation *begin_live(struct run *run, uint64_t step) {
     uint32_t ranks = run->roster.num_ranks;
     struct run_evaluation *evaluation = evaluations_begin(run, 0, step, ranks);
+    if (!evaluation) /* the part at hand is lost with it */
+        run->evaluations.incomplete = step;
     for (uint32_t r = 0; evaluation && r < ranks; r++)
         if (can_evaluate(run, r) && run->trainers[r].from <= step)
             evaluation->parts.part[r].trainer =
