@@ -620,6 +620,33 @@ TEST(a_ps_of_callers_with_copies_may_die_after_the_chief) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
+/* The second death is at once, while members join, or as the run goes on. */
+TEST(a_chief_of_callers_may_die_while_their_run_goes_back) {
+    static const struct callers callers = {
+        "rewinds", "\"steps\": 3000, " MOMENTUM, ANY, 370};
+    static const double after[] = {0.1, 0.5, 0.02, 0.25};
+    unsigned cases = cluster_fixture_repeats(2);
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_callers(run, &fixture, "a", &callers);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    unsigned place = cluster_fixture_find(&fixture, "ps", 1);
+    for (unsigned i = 0; i < cases; i++) {
+        assert_int_equal(system(textf("rm -rf '%s/b'", run->folder)), 0);
+        start_callers(run, &fixture, "b", &callers);
+        struct cluster_process *chief = fixture.tasks[0].process;
+        await_checkpoints(chief, 2);
+        kill_task(&fixture.tasks[place]);
+        cluster_run_await_soon(chief, "the run goes back to ");
+        cluster_fixture_start(&fixture, place);
+        cluster_fixture_sleep(after[i % 4]); /* when the second one dies */
+        kill_task(&fixture.tasks[0]);
+        cluster_fixture_start(&fixture, 0);
+        cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+        cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    }
+}
+
 /* Rows and kept steps are checked by the callers. */
 TEST(callers_with_staleness_train_on_without_their_chief) {
     static const struct callers callers[] = {
