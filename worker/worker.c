@@ -644,13 +644,14 @@ static char *find_nccl_problem(const struct worker *worker,
 }
 
 /* The groups of an external model are the caller's, else the job's; of its
- * tables those behind the first. */
-static void declare_groups(const struct worker *worker,
+ * tables those behind the first. False: no memory. */
+static bool declare_groups(const struct worker *worker,
                            Capstan__ModelSpec *model_spec) {
     const struct external *external = worker->settings->external;
     struct optimizer_group own[JOB_GROUPS];
     const struct optimizer_group *groups = own, *of_tables = own + 1;
     uint32_t count, num_tables;
+    bool has_tables = worker->rank == 0 || external;
     if (external) {
         groups = external_groups(external, &count);
         of_tables = external_table_groups(external, &num_tables);
@@ -661,10 +662,12 @@ static void declare_groups(const struct worker *worker,
     if (count)
         model_spec->groups = optimizer_group_messages(groups, count);
     model_spec->n_groups = model_spec->groups ? count : 0;
-    if (num_tables && (worker->rank == 0 || external))
+    if (num_tables && has_tables)
         model_spec->table_groups =
             optimizer_group_messages(of_tables, num_tables);
     model_spec->n_table_groups = model_spec->table_groups ? num_tables : 0;
+    return model_spec->n_groups == count &&
+           (!has_tables || model_spec->n_table_groups == num_tables);
 }
 
 static void worker_send_model_spec(struct worker *worker,
@@ -695,17 +698,22 @@ static void worker_send_model_spec(struct worker *worker,
         fill_device_limit(worker, &report->devices[i], &devices[i]);
         limits[i] = &devices[i].limit;
     }
-    declare_groups(worker, &model_spec);
+    bool whole = declare_groups(worker, &model_spec);
     if (worker->rank == 0 || worker->settings->external) {
         parameters = plan_parameters(layout);
         model_spec.n_parameters = parameters ? layout->num_parameters : 0;
         model_spec.parameters = parameters;
         model_spec.tables = plan_tables(layout);
         model_spec.n_tables = model_spec.tables ? layout->num_tables : 0;
+        whole &= model_spec.n_parameters == layout->num_parameters &&
+                 model_spec.n_tables == layout->num_tables;
     }
     control.body_case = CAPSTAN__CONTROL__BODY_MODEL_SPEC;
     control.model_spec = &model_spec;
-    control_client_send_reliable(worker->control_client, &control);
+    if (whole)
+        control_client_send_reliable(worker->control_client, &control);
+    else
+        control_client_drop(worker->control_client);
     plan_free_parameters(&parameters);
     free(model_spec.tables);
     optimizer_group_free(&model_spec.groups);

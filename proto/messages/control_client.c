@@ -1031,13 +1031,6 @@ static void keep_saved(struct control_client *client,
         past->saved = retain->steps[retain->n_steps - 1];
 }
 
-/* The chief would wait for it in vain: the process ends. */
-static void note_dropped(struct control_client *client) {
-    client->has_dropped = true;
-    log_error(client->process->log, "message_dropped",
-              "no memory for a message to the chief");
-}
-
 /* Does the chief that has the place of the last one adopt the run? */
 static bool is_adoption(const struct control_client *client,
                         const Capstan__Control *control) {
@@ -1051,7 +1044,7 @@ static void take_adoption(struct control_client *client,
     client->is_rejoining = false;
     if (!rejoin_begin_channel(&client->rejoin, control->adopted,
                               &client->channel))
-        note_dropped(client);
+        control_client_drop(client);
     client->evaluated = client->channel.last_seq; /* it may be any of them */
     log_info(client->process->log, "chief_replaced",
              "%s is another process, which has adopted the run",
@@ -1226,6 +1219,12 @@ enum status control_client_receive(struct control_client *client, int64_t now,
     return refusal->ended ? status_mark_reported(why) : status;
 }
 
+void control_client_drop(struct control_client *client) {
+    client->has_dropped = true;
+    log_error(client->process->log, "message_dropped",
+              "no memory for a message to the chief");
+}
+
 void control_client_send_reliable(struct control_client *client,
                                   Capstan__Control *body) {
     body->version = MESSAGE_VERSION;
@@ -1234,7 +1233,7 @@ void control_client_send_reliable(struct control_client *client,
     if (client->may_adopt)
         rejoin_note_sent(&client->rejoin, body);
     if (!channel_put(&client->channel, body))
-        note_dropped(client);
+        control_client_drop(client);
     if (body->body_case == CAPSTAN__CONTROL__BODY_EVALUATED)
         client->evaluated = client->channel.last_seq;
     if (client->orphaned_at && client->channel.bytes > KEPT_BYTES)

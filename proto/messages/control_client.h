@@ -71,6 +71,10 @@ enum status control_client_receive(struct control_client *client, int64_t now,
                                    const Capstan__Control **command,
                                    struct failure *why) MUST_CHECK;
 
+/* There is no memory for a message, which the chief would wait for in vain:
+ * from now on control_client_receive fails. */
+void control_client_drop(struct control_client *client);
+
 /* Sends BODY to the chief, in order and exactly once. Fills in its run, sender
  * and number. */
 void control_client_send_reliable(struct control_client *client,
