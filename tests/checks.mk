@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests, benches and checks. The Makefile includes this.
 .PHONY: check-azureml check-docker check-fresh check-metrics check-mlflow check-page check-systemd check-python \
-    check-wheel gpu-kernels gpu-check gpu-bench fuzz build-tests check check-all unit mutants soak \
+    check-wheel gpu-kernels gpu-check gpu-bench fuzz drill build-tests check check-all unit mutants soak \
     bench check-deb format lint
 
 GPU_BENCH := $(BUILD)/bench/gpu_bench
@@ -280,14 +280,24 @@ check-metrics: all $(FAKE) $(BUILD)/tensorboard/ready ## judge metrics, alerts a
 check-mlflow: $(BUILD)/capstan $(BUILD)/mlflow/ready ## tell MLflow's server from PyPI of two runs, and ask it what stands there
 	@$(BUILD)/mlflow/bin/python tests/metrics/check_mlflow.py $(BUILD)
 
+# Of docs/failures.md; at one kill a minute: EVERY=60 LEAST=95.
+MINUTES ?= 2
+EVERY ?= 15
+LEAST ?= 85
+drill: $(BUILD)/capstan ## train for MINUTES=2 while a process is killed each EVERY=15 s: LEAST=85 % of the samples that no kill would lose are to count
+	@rm -rf $(BUILD)/drill
+	@python3 tests/cluster/drill_figures.py $(BUILD)/capstan $(BUILD)/drill goodput $(MINUTES) $(EVERY) $(LEAST)
+
 COUNT ?= 10
 SOAK_TESTS = $(patsubst %.c,$(BUILD)/tests/%,$(notdir \
     $(shell grep -rlE --include='*_test.c' 'SOAK_COUNT|cluster_fixture_repeats' tests)))
-soak: build-tests ## run the repeating tests COUNT (10) times as often as check, and fuzz with 100,000,000 inputs
+soak: build-tests ## run the repeating tests COUNT (10) times as often as check, fuzz with 100,000,000 inputs, and drill for 2 hours
 	@SOAK_COUNT=$(COUNT) TEST_LIMIT=$$((900 * $(COUNT))) \
 	    tests/run.sh $(filter-out $(LONE_TESTS),$(SOAK_TESTS)) -- \
 	    $(filter $(LONE_TESTS),$(SOAK_TESTS))
 	@$(MAKE) --no-print-directory fuzz RUNS=100000000 TIME=3600
+	@$(MAKE) --no-print-directory drill MINUTES=120
+	@$(MAKE) --no-print-directory drill MINUTES=120 EVERY=60 LEAST=95
 
 bench: all $(BENCHES) ## measure, and print tables with the figures of other systems
 	@for bench in $(BENCHES); do $$bench || exit; done

@@ -5,6 +5,7 @@ figure by gnuplot.
 
 Usage: drill_figures.py CAPSTAN FOLDER STEPS SECONDS > rows
        drill_figures.py CAPSTAN FOLDER shards > rows
+       drill_figures.py CAPSTAN FOLDER goodput MINUTES SECONDS LEAST
 
 Runs STEPS steps without a drill, with one of ps, of the chief and of workers, a kill
 about each SECONDS, then with copies in memory without a drill and with one of ps, and
@@ -14,6 +15,10 @@ checkpoint each 2 s.
 
 With the word shards: how soon a run goes on after a ps's death, over the size of a
 shard. Two ps, a worker, batch 8, from checkpoints and from copies in memory.
+
+With the word goodput: the same job for about MINUTES, a process drawn evenly killed
+about each SECONDS, between two runs without kills. Ends with 1 if less than LEAST % of
+the samples that their rate gives in its time are in the weights.
 """
 import json
 import re
@@ -39,6 +44,7 @@ JOB = {
     "checkpoint": {"every_seconds": 2, "keep": 2},
 }
 BIN = 0.5  # seconds
+UNDISTURBED_STEPS = 3000
 SHARDS = [  # units of both hidden layers, steps, steps between copies, seconds
     (7000, 260, 20, "12"),
     (12000, 220, 10, "12"),
@@ -186,7 +192,40 @@ def shard(capstan, folder, units, steps, every, seconds, copies):
     )
 
 
-def main(capstan, folder, steps, seconds=""):
+def rate_of(log):
+    """Steps a second from the first told step to the last."""
+    points = points_of(log)
+    return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+
+
+def goodput(capstan, folder, minutes, seconds, least):
+    def undisturbed(name):
+        return rate_of(run(capstan, folder, name, UNDISTURBED_STEPS, [])[1])
+
+    rates = [undisturbed("before")]
+    steps = int(rates[0] * float(minutes) * 60)
+    flags = ["--kill-every", seconds, "--kill", "any"]
+    summary, log = run(capstan, folder, "drill", steps, flags)
+    rates.append(undisturbed("after"))
+    kills = sum("drill: kills" in text for _, text in log)
+    lost = summary["untrained_samples"] / JOB["train_batch_size"] / steps
+    share = 100 * (1 - lost) * rate_of(log) / statistics.mean(rates)
+    print(
+        f"{steps} steps with {kills} kills, {summary['steps_again']} computed again, "
+        f"{summary['untrained_samples']} of {steps * JOB['train_batch_size']} samples "
+        "not trained: "
+        f"{rate_of(log):.1f} steps/s, beside {rates[0]:.1f} before and {rates[1]:.1f} "
+        f"after without kills: {share:.1f} % of the samples count"
+    )
+    if not kills or share < float(least):
+        sys.exit(f"{kills} kills, {share:.1f} %, of at least {least}: see {folder}")
+
+
+def main(capstan, folder, steps, *more):
+    seconds = more[0] if more else ""
+    if steps == "goodput":
+        goodput(capstan, folder, *more)
+        return
     if steps == "shards":
         for row_of in SHARDS:
             for copies in [False, True] if row_of[0] < 20000 else [False]:
@@ -204,7 +243,7 @@ def main(capstan, folder, steps, seconds=""):
         summary, log = run(capstan, folder, place, int(steps), flags)
         points = points_of(log)
         if rate is None:
-            rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+            rate = rate_of(log)
         row(name, summary, log, rate)
         curves[name] = rates_of(log)
     draw(folder, curves)
