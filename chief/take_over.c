@@ -3,6 +3,7 @@
 
 #include "chief/rewind.h"
 #include "chief/run.h"
+#include "chief/snapshot/buddies.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint_reader.h"
 
@@ -56,14 +57,19 @@ void take_over_name_hosts(struct run *run, char *text, size_t size) {
 bool take_over_may_begin(const struct run *run) {
     uint32_t all = run->roster.num_ps + run->roster.left_out;
     return all > 1 && all <= REWIND_MAX_PS && !run->allreduce &&
-           run->job->checkpoint.dir;
+           (run->job->checkpoint.dir || run->job->replicas);
 }
 
 /* Can the ps that RUN has take over the weights of those that it lacks? */
-static bool can_take_over(const struct run *run) {
+static bool can_take_over_with(const struct run *run, bool have_copies) {
     return roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD) &&
            take_over_may_begin(run) && !run->lineage->needs_all &&
-           is_for_all(run);
+           (have_copies || (run->job->checkpoint.dir && is_for_all(run)));
+}
+
+/* As those of RUN, which is joining, have told. */
+static bool can_take_over(const struct run *run) {
+    return can_take_over_with(run, buddies_can_take_over(run));
 }
 
 /* Is the ps of SLOT lost? */
@@ -81,13 +87,15 @@ static bool is_not_restarted(const struct run *run,
 
 bool take_over_is_in_vain(const struct run *run,
                           const struct roster_slot *slot) {
-    return is_not_restarted(run, slot) && !can_take_over(run);
+    return is_not_restarted(run, slot) &&
+           !can_take_over_with(run, run->lineage->copy.manifest);
 }
 
 bool take_over_may_follow(const struct run *run) {
     bool waits = run->phase == RUN_JOINING && run->lineage &&
                  run->lineage->count && !run->lineage->needs_all &&
-                 run->job->checkpoint.dir && run->roster.num_ps > 1;
+                 (run->job->checkpoint.dir || run->job->replicas) &&
+                 run->roster.num_ps > 1;
     return run->roster.left_out || waits;
 }
 

@@ -140,55 +140,90 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
     report(ps, &message);
 }
 
+static bool has_units_of(const struct ps *ps, const struct manifest *manifest,
+                         uint32_t part) {
+    uint32_t i = 0;
+    while (i < ps->num_blocks && manifest->block_file[ps->ids[i]] != part)
+        i++;
+    return i < ps->num_blocks;
+}
+
+/* The first part of MANIFEST that this ps restores from and has not; the number
+ * of its files: there is none. */
+static uint32_t find_missing(const struct ps *ps,
+                             const struct manifest *manifest) {
+    uint64_t start = ps->plan->run_schedule.start;
+    uint32_t part = 0;
+    while (part < manifest->num_files &&
+           (copies_find(ps->member->copies, start, part, NULL) ||
+            !has_units_of(ps, manifest, part)))
+        part++;
+    return part;
+}
+
+/* Begins to fetch what is still missing. */
+static enum status fetch_missing(struct ps *ps, struct failure *why) {
+    const struct plan *plan = ps->plan;
+    uint64_t start = plan->run_schedule.start;
+    struct manifest manifest;
+    enum status status = manifest_parse(&manifest, plan->restore_manifest, why);
+    if (!status &&
+        (manifest.num_files != plan->num_buddies ||
+         layout_units(manifest.layout) != layout_units(plan->layout)))
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a plan of %u copies in memory, with a manifest "
+                             "of %u files, or of other blocks",
+                             plan->num_buddies, manifest.num_files);
+    uint32_t part = status ? 0 : find_missing(ps, &manifest);
+    if (!status && part < manifest.num_files &&
+        plan->buddies[part] == ps->place)
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a plan by which ps %u has a copy in memory of "
+                             "step %" PRIu64 " that it has not",
+                             ps->place, start);
+    if (!status && part < manifest.num_files) {
+        const struct shard_info *file = &manifest.files[part];
+        struct copy copy = {start, part, -1, file->size};
+        status =
+            fetch_open(ps, plan->buddies[part], copy, file->hash, true, why);
+    }
+    manifest_clear(&manifest);
+    return status;
+}
+
 enum status buddy_open(struct ps *ps, struct failure *why) {
     struct copies *copies = ps->member->copies;
     const struct plan *plan = ps->plan;
-    uint32_t own = ps->place;
     uint64_t start = plan->run_schedule.start;
     if (copies)
         copies_begin(copies, plan->num_buddies ? start : 0);
-    if (copies && plan->num_buddies)
-        copies_describe(copies, start, plan->restore_manifest);
-    if (own >= plan->num_buddies ||
-        (copies && copies_find(copies, start, own, NULL)))
+    if (!plan->num_buddies)
         return STATUS_OK;
-    if (!copies || plan->buddies[own] == own)
+    if (!copies)
         return status_fail(why, FAILURE_BAD_MESSAGE,
-                           "a plan by which ps %u has a copy in memory of step "
-                           "%" PRIu64 " that it has not",
-                           own, start);
-    struct manifest manifest;
-    enum status status = manifest_parse(&manifest, plan->restore_manifest, why);
-    if (!status && own >= manifest.num_files)
-        status = status_fail(why, FAILURE_BAD_MESSAGE,
-                             "a manifest of %u files for ps %u",
-                             manifest.num_files, own);
-    if (!status)
-        status =
-            fetch_open(ps, plan->buddies[own],
-                       (struct copy){start, own, -1, manifest.files[own].size},
-                       manifest.files[own].hash, true, why);
-    manifest_clear(&manifest);
-    return status;
+                           "a plan with copies in memory for a process that "
+                           "has the chief too");
+    copies_describe(copies, start, plan->restore_manifest);
+    return fetch_missing(ps, why);
 }
 
 bool buddy_is_fetching(const struct ps *ps) {
     return ps->fetch && ps->fetch->is_on;
 }
 
-int buddy_restored(const struct ps *ps) {
-    struct copy own;
-    return ps->plan->num_buddies > ps->place &&
-                   copies_find(ps->member->copies, ps->plan->run_schedule.start,
-                               ps->place, &own)
-               ? own.fd
-               : -1;
+bool buddy_restores(const struct ps *ps) {
+    return ps->plan->num_buddies && ps->num_blocks;
+}
+
+void buddy_end_restore(struct ps *ps) {
+    if (ps->plan->num_buddies && !ps->plan->run_schedule.buddy_steps)
+        copies_begin(ps->member->copies, 0);
 }
 
 enum status buddy_give_up(const struct ps *ps, struct failure *why) {
     log_warning(ps->process.log, "copy_failed",
                 "the copy in memory of step %" PRIu64
-                " of its own part, from its own memory: %s",
+                ", from its own memory: %s",
                 ps->plan->run_schedule.start, why->text);
     why->code = FAILURE_PEER_LOST;
     return status_mark_reported(why);
@@ -385,6 +420,8 @@ enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {
         ps->fetch->copy.fd = -1;
     }
     fetch_end(ps->fetch);
+    if (restores && !status)
+        status = fetch_missing(ps, &failed);
     if (!restores)
         report_fetched(ps, step, status ? failed.text : "");
     if (!restores || !status)

@@ -284,14 +284,20 @@ bool membership_has_copy(const struct membership_copies *held, uint64_t step,
     return false;
 }
 
+static bool has_copy(const struct run *run, uint32_t ps, uint64_t step,
+                     uint32_t part) {
+    const struct roster_slot *slot =
+        &run->roster.slots[run->roster.num_ranks + ps];
+    return slot->state == ROSTER_HELD &&
+           membership_has_copy(&run->ps[ps].held, step, part);
+}
+
 uint32_t membership_find_copy(const struct run *run, uint64_t step,
                               uint32_t part) {
     uint32_t ps = 0;
-    if (part < run->roster.num_ps &&
-        membership_has_copy(&run->ps[part].held, step, part))
+    if (part < run->roster.num_ps && has_copy(run, part, step, part))
         return part;
-    while (ps < run->roster.num_ps &&
-           !membership_has_copy(&run->ps[ps].held, step, part))
+    while (ps < run->roster.num_ps && !has_copy(run, ps, step, part))
         ps++;
     return ps < run->roster.num_ps ? ps : UINT32_MAX;
 }

@@ -381,7 +381,8 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     Capstan__Plan message;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     uint32_t replicas[PLAN_MAX_TRAINERS];
-    uint32_t *buddies = calloc(run->plan.num_holders + 1, sizeof *buddies);
+    uint32_t *buddies =
+        calloc(run->plan.restored.num_files + 1, sizeof *buddies);
     bool written = write_plan(run, &message) && buddies;
     message.replicas = replicas;
     message.n_replicas = device_replicas_list(run, replicas);
@@ -410,7 +411,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     }
     message.buddy_steps = run->plan.schedule.buddy_steps;
     message.n_buddies =
-        buddies && run->plan.from_memory ? run->plan.num_holders : 0;
+        buddies && run->plan.from_memory ? run->plan.restored.num_files : 0;
     message.buddies = buddies;
     for (size_t i = 0; i < message.n_buddies; i++)
         buddies[i] =

@@ -138,17 +138,10 @@ bool buddies_are_chosen(uint64_t copy, uint32_t in_vain, bool has_saved,
 static bool is_placed_so(const struct run *run,
                          const struct manifest *manifest) {
     uint32_t b = 0, count = run->plan.layout->num_blocks;
-    if (manifest->layout->num_blocks == count)
-        while (b < count && manifest->block_file[b] == run->plan.ps_of_block[b])
-            b++;
-    if (b == count && (!run->plan.layout->num_tables ||
-                       manifest->num_files == run->roster.num_ps))
-        return true;
-    log_warning(run->log, "copy_lost",
-                "the copy in memory of step %" PRIu64
-                " is of no use: the plan has its blocks on other ps",
-                manifest->step);
-    return false;
+    while (b < count && manifest->block_file[b] == run->plan.ps_of_block[b])
+        b++;
+    return b == count && (!run->plan.layout->num_tables ||
+                          manifest->num_files == run->roster.num_ps);
 }
 
 static void forget_copy(struct rewind_copy *copy) {
@@ -174,19 +167,50 @@ static bool is_kept_whole(const struct run *run, uint64_t step) {
     return false;
 }
 
-/* Has each part of the copy of MANIFEST a place, where the plan can use it? */
-static bool is_whole(const struct run *run, const struct manifest *manifest) {
+/* The first part of the copy of MANIFEST that no ps has; the number of its
+ * files: there is none. */
+static uint32_t find_lost_part(const struct run *run,
+                               const struct manifest *manifest) {
     uint32_t part = 0;
     while (part < manifest->num_files &&
            membership_find_copy(run, manifest->step, part) != UINT32_MAX)
         part++;
+    return part;
+}
+
+/* Other ps than those of its parts fetch several. */
+static bool is_usable(const struct run *run, const struct manifest *manifest) {
+    if (manifest->layout->num_blocks == run->plan.layout->num_blocks &&
+        (manifest->num_files <= COPIES_PARTS || is_placed_so(run, manifest)))
+        return true;
+    log_warning(run->log, "copy_lost",
+                "the copy in memory of step %" PRIu64
+                " is of no use: the plan has its blocks on other ps",
+                manifest->step);
+    return false;
+}
+
+static bool is_whole(const struct run *run, const struct manifest *manifest) {
+    uint32_t part = find_lost_part(run, manifest);
     if (part < manifest->num_files)
         log_warning(run->log, "copy_lost",
                     "the copy in memory of step %" PRIu64
                     " is not whole: no ps has the part of ps %u any more",
                     manifest->step, part);
-    return part == manifest->num_files && is_placed_so(run, manifest) &&
+    return part == manifest->num_files && is_usable(run, manifest) &&
            is_kept_whole(run, manifest->step);
+}
+
+bool buddies_can_take_over(const struct run *run) {
+    const char *text = run->lineage ? run->lineage->copy.manifest : NULL;
+    struct manifest manifest;
+    struct failure why;
+    if (!text || manifest_parse(&manifest, text, &why))
+        return false;
+    bool is_there = manifest.num_files <= COPIES_PARTS &&
+                    find_lost_part(run, &manifest) == manifest.num_files;
+    manifest_clear(&manifest);
+    return is_there;
 }
 
 /* A chief that returns has it from members, who keep the texts of others. */
@@ -201,13 +225,24 @@ static bool is_of_job(const struct run *run, const struct manifest *manifest) {
     return false;
 }
 
+/* Can each ps read the checkpoint that the plan is to restore? Of the ps that
+ * are left out the folder may be on another host. */
+static bool can_be_read(const struct run *run) {
+    const struct manifest *manifest = &run->plan.restored;
+    uint32_t f = 0;
+    while (f < manifest->num_files && !manifest->files[f].host[0])
+        f++;
+    return f == manifest->num_files || !run->roster.left_out;
+}
+
 enum status buddies_find_start(struct run *run, struct failure *why) {
     struct rewind_copy *copy = run->lineage ? &run->lineage->copy : NULL;
     struct manifest manifest;
     if (!copy || !copy->manifest)
         return STATUS_OK;
     if (!buddies_are_chosen(copy->step, run->lineage->in_vain,
-                            run->plan.has_restored, run->plan.restored.step)) {
+                            run->plan.has_restored && can_be_read(run),
+                            run->plan.restored.step)) {
         if (run->plan.restored.step < copy->step)
             log_warning(run->log, "copy_lost",
                         "the run has gone back to the copy in memory of step "
@@ -462,21 +497,35 @@ static bool is_copy_due(struct run *run) {
     return true;
 }
 
+static void warn_without_copies(struct run *run) {
+    const struct run_schedule *schedule = &run->plan.schedule;
+    uint64_t every = schedule->buddy_steps;
+    if (run->job->replicas && run->plan.num_holders < 2)
+        log_warning(run->log, "copies_off",
+                    "all weights are on one ps: no other one has a copy of "
+                    "them in its memory (strategy.replicas)");
+    else if (every && schedule->checkpoints && schedule->every_steps &&
+             every % schedule->every_steps == 0)
+        log_warning(run->log, "copies_off",
+                    "each copy in memory (strategy.buddy_steps: %" PRIu64
+                    ") would be of a step that has a checkpoint "
+                    "(checkpoint.every_steps: %" PRIu64
+                    "), which takes its place: no ps has a part of another one",
+                    every, schedule->every_steps);
+}
+
 /* Training has begun: what it was restored from is to be on two ps again. */
 static void begin_copies(struct run *run) {
     const struct manifest *manifest = &run->plan.restored;
     uint64_t every = run->plan.schedule.buddy_steps;
     run->buddies.has_begun = true;
     run->buddies.complete_at = time_now();
-    if (run->job->replicas && run->plan.num_holders < 2)
-        log_warning(run->log, "copies_off",
-                    "all weights are on one ps: no other one has a copy of "
-                    "them in its memory (strategy.replicas)");
+    warn_without_copies(run);
     if (!every)
         return;
     run->buddies.every_seen = run->plan.schedule.start / every;
-    if (!run->plan.from_memory)
-        return;
+    if (!run->plan.from_memory || !is_placed_so(run, manifest))
+        return; /* else its parts are of other ps */
     struct buddies_set *set = begin_set(run, manifest->step);
     if (!set)
         return;

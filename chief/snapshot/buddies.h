@@ -84,6 +84,10 @@ void buddies_close(struct run *run);
  * to restore, and its parts are there, the plan restores it instead. */
 enum status buddies_find_start(struct run *run, struct failure *why) MUST_CHECK;
 
+/* Have the ps that RUN has the whole copy of the run before, for fewer ps than
+ * made it? */
+bool buddies_can_take_over(const struct run *run);
+
 /* Each turn of the chief's loop: once training begins, what it was restored
  * from is to be on two ps again; with staleness a copy may be due. As of
  * checkpoint_commit_step. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The copies in memory that a process has, from which a run goes on after a ps
  * has died: files without a name. A ps has shard files (shard_file.h), of its
- * own part and of another ps's; a trainer has what it keeps (kept_file.h). They
- * outlive the run in which they were made. Any thread may call. */
+ * own part and of another ps's, or of all whose weights it takes over; a
+ * trainer has what it keeps (kept_file.h). They outlive the run in which they
+ * were made. Any thread may call. */
 #ifndef CAPSTAN_COPIES_H
 #define CAPSTAN_COPIES_H
 
@@ -13,7 +14,8 @@
 
 enum {
     COPIES_WAITING = 3, /* of a part, that are neither complete nor ordered */
-    COPIES_MOST = 4 * COPIES_WAITING,
+    COPIES_PARTS = 64,  /* of one step, for ps that take over from others */
+    COPIES_MOST = 4 * COPIES_WAITING + COPIES_PARTS,
 };
 
 struct copy {

@@ -178,8 +178,7 @@ static enum status read_buddies(struct plan *plan, const Capstan__Plan *message,
                                 struct failure *why) {
     if (!message->n_buddies)
         return STATUS_OK;
-    if (!plan->restore_manifest || plan->restore_folder ||
-        message->n_buddies > plan->num_ps)
+    if (!plan->restore_manifest || plan->restore_folder)
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan of %zu copies in memory for %u ps",
                            message->n_buddies, plan->num_ps);

@@ -30,15 +30,13 @@ static enum status restore_unit(const struct shard_init *init, uint32_t b,
 }
 
 /* A file in memory has no name but that of its descriptor. */
-static enum status name_copy(const struct shard_init *init,
-                             struct manifest *manifest, struct failure *why) {
-    if (init->index >= manifest->num_files)
-        return status_fail(why, FAILURE_BAD_MESSAGE,
-                           "a manifest of %u files for ps %u",
-                           manifest->num_files, init->index);
-    struct shard_info *file = &manifest->files[init->index];
-    snprintf(file->name, sizeof file->name, "%d", init->copy);
-    return STATUS_OK;
+static void name_copies(struct copies *copies, struct manifest *manifest) {
+    for (uint32_t f = 0; f < manifest->num_files; f++) {
+        struct shard_info *file = &manifest->files[f];
+        struct copy copy;
+        if (copies_find(copies, manifest->step, f, &copy))
+            snprintf(file->name, sizeof file->name, "%d", copy.fd);
+    }
 }
 
 /* The reader verifies every block; if a shard file lies on another host's disk,
@@ -51,7 +49,7 @@ static enum status restore(const struct shard_init *init, int cancel,
     if (!status && init->base)
         status = manifest_parse_base(&manifest, init->base, why);
     if (!status && !init->folder)
-        status = name_copy(init, &manifest, why);
+        name_copies(init->copies, &manifest);
     if (!status)
         status = checkpoint_reader_open(
             &reader, init->folder ? init->folder : "/proc/self/fd", &manifest,

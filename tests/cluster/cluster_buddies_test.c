@@ -218,7 +218,7 @@ static void expect_back_to_disk(struct cluster_run *run, bool own) {
     assert_int_equal(kill(pids[1], SIGKILL), 0);
     cluster_run_await_soon(local, "copy of step 8000");
     cluster_run_await_soon(local, own ? "ps 0: warning: the copy in memory of "
-                                        "step 8000 of its own part"
+                                        "step 8000, from its own memory"
                                       : "of the part of ps 1, from ps 0");
     cluster_run_await(
         local, own ? "is not whole" : "3 times without coming further", LONG);
@@ -255,6 +255,77 @@ TEST(two_ps_that_die_at_once_take_the_run_back_to_its_start) {
         system(textf("cmp '%s' '%s' >&2", cluster_run_path(run, "a.npz"),
                      cluster_run_path(run, "b.npz"))),
         0);
+}
+
+/* PS of LOCAL, one of COUNT members, dies once more than it is started again,
+ * so that the run goes on with LEFT ps: from a copy of after step STEP. */
+static void give_up(struct cluster_process *local, int count, pid_t *pids,
+                    int ps, uint64_t step, int left) {
+    await_step(local, step);
+    assert_int_equal(kill(pids[ps], SIGKILL), 0);
+    expect_back(local, count, pids);
+    await_step(local, step + 1000);
+    assert_int_equal(kill(pids[ps], SIGKILL), 0);
+    cluster_run_await_soon(local, textf("goes on with %d ps", left));
+    const char *line =
+        cluster_run_await_soon(local, "the run goes on after step ");
+    uint64_t copy = number_after(line, "goes on after step ");
+    assert_int_equal(copy % STEPS, 0);
+    assert_true(copy > step);
+}
+
+/* Of three ps two in turn, and no folder: what is left has the weights that the
+ * others had. */
+static void expect_given_up(struct cluster_run *run, const char *job) {
+    pid_t pids[3];
+    cluster_run_job(run, job);
+    cluster_run_expect(start(run, "whole", "3", "export.path=\"a.npz\""), 0,
+                       LONG);
+    struct cluster_process *local = cluster_run_start(
+        run, "killed",
+        WORDS("local", "job.json", "--ps", "3", "--workers", "2", "--json",
+              "--set", "checkpoint=null", "--set", "export.path=\"b.npz\"",
+              "--max-restarts", "1"),
+        NULL);
+    await_ps(local, 5, pids);
+    give_up(local, 5, pids, 1, 1000, 2);
+    give_up(local, 4, pids, 0, 3000, 1);
+    cluster_run_await_soon(local, "all weights are on one ps");
+    cluster_run_expect(local, 0, LONG);
+    assert_int_equal(
+        system(textf("cmp '%s' '%s' >&2", cluster_run_path(run, "a.npz"),
+                     cluster_run_path(run, "b.npz"))),
+        0);
+}
+
+TEST(others_take_over_from_copies_of_a_ps_that_is_given_up) {
+    expect_given_up(run, "{\"steps\": 8000, \"optimizer\": {\"type\": "
+                         "\"Adam\"}, " REPLICAS "}");
+}
+
+/* Where none is started again, and without a checkpoint. */
+TEST(a_ps_takes_over_from_copies_without_restarts) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 6000, " REPLICAS "}");
+    struct cluster_process *local = cluster_run_start(
+        run, "killed",
+        WORDS("local", "job.json", "--ps", "2", "--workers", "2", "--json",
+              "--set", "checkpoint=null", "--max-restarts", "0"),
+        NULL);
+    await_ps(local, 4, pids);
+    await_step(local, 1000);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "goes on with 1 ps");
+    const char *line =
+        cluster_run_await_soon(local, "the run goes on after step ");
+    assert_true(number_after(line, "goes on after step ") > 0);
+    cluster_run_expect(local, 0, LONG);
+}
+
+TEST(others_take_over_rows_of_tables_from_copies) {
+    cluster_clicks_write(run);
+    expect_given_up(run, "{" CLUSTER_CLICKS_DEEPFM
+                         ", \"steps\": 8000, " REPLICAS "}");
 }
 
 TEST(with_staleness_it_goes_on_too) {
@@ -314,12 +385,6 @@ TEST(what_cannot_have_copies_is_refused_by_name) {
         cluster_fixture_tool(run, CONFIG,
                              WORDS("local", "job.json", "--ps", "1")),
         "strategy.replicas: found 1 in a run of 1 ps; allowed there: 0");
-    cluster_fixture_expect_logged(
-        cluster_fixture_tool(run, CONFIG,
-                             WORDS("local", "job.json", "--ps", "2",
-                                   "--max-restarts", "0", "--set",
-                                   "checkpoint=null")),
-        "strategy.replicas: found 1; allowed here: 0");
     cluster_fixture_expect_logged(
         cluster_fixture_tool(run, CONFIG,
                              WORDS("local", "job.json", "--ps", "2", "--set",

@@ -233,6 +233,34 @@ TEST(a_ps_that_alone_has_its_shard_is_awaited) {
     assert_false(cluster_fixture_has_logged(leader, "so that the run goes on"));
 }
 
+/* Its shard of the newest checkpoint is lost, not the copy of before it. */
+TEST(a_host_that_is_lost_for_good_has_a_copy_on_another) {
+    struct cluster_fixture fixture;
+    skip_unless_hosts_can_be_made();
+    make_hosts(run);
+    cluster_run_job(run, "{\"chief\": \"coordinate\", \"epochs\": 900,"
+                         " \"checkpoint\": {\"every_steps\": 6500},"
+                         " \"strategy\": {\"replicas\": 1, \"buddy_steps\": "
+                         "6000}, \"timeouts\": {\"peer\": 2, \"spare\": 0}}");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_all(&fixture, "beta", "gamma");
+    struct cluster_process *leader = fixture.tasks[0].process;
+    unsigned ps = cluster_fixture_find(&fixture, "ps", 1);
+    cluster_run_await_soon(leader, "step-000006500: ");
+    cluster_run_signal(fixture.tasks[ps].process, SIGKILL);
+    cluster_run_await_soon(leader, "so that the run goes on with 1 ps");
+    const char *line =
+        cluster_run_await_soon(leader, "the run goes on after step ");
+    assert_contains(line, "000, ");
+    cluster_fixture_expect_soon(&fixture, ps, 0);
+    gather(run, "gathered");
+    cluster_run_expect_soon(
+        cluster_fixture_local(
+            run, 2, 2, WORDS("checkpoint.dir=undisturbed", "strategy=null")),
+        0);
+    cluster_fixture_expect_same_checkpoints(run, "gathered", "undisturbed");
+}
+
 TEST(a_second_run_on_the_host_of_a_ps_is_refused) {
     struct cluster_fixture fixture;
     const char *beta;

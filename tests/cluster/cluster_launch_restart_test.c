@@ -120,7 +120,10 @@ TEST(a_rank_of_all_reduce_is_started_again_and_the_weights_are_the_same) {
     static const char *const dirs[] = {"a", "b"};
     uint16_t number;
     int holder;
-    cluster_run_job(run, JOB);
+    cluster_run_job(run,
+                    "{\"epochs\": 800, \"steps_per_print\": 10, " /* fast */
+                    "\"checkpoint\": {\"every_steps\": 250, "
+                    "\"keep\": 100}}");
     assert_int_equal(port_reserve(&number, &holder, NULL), 0);
     for (unsigned i = 0; i < 2; i++) {
         struct cluster_process *launch = cluster_run_start(
