@@ -668,7 +668,7 @@ static void chief_run_iteration(struct run *run, struct discovery *discovery,
     watchdog_step(run, now);
     hang_report_step(run, now);
     rewind_step(run);
-    take_over_step(run);
+    take_over_step(run, buddies_can_take_over);
     snapshot_coordinator_step(run, now);
     buddies_step(run, metrics_write_until);
     run_series_step(run, now);

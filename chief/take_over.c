@@ -3,7 +3,6 @@
 
 #include "chief/rewind.h"
 #include "chief/run.h"
-#include "chief/snapshot/buddies.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint_reader.h"
 
@@ -61,15 +60,10 @@ bool take_over_may_begin(const struct run *run) {
 }
 
 /* Can the ps that RUN has take over the weights of those that it lacks? */
-static bool can_take_over_with(const struct run *run, bool have_copies) {
+static bool can_take_over(const struct run *run, bool have_copies) {
     return roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD) &&
            take_over_may_begin(run) && !run->lineage->needs_all &&
            (have_copies || (run->job->checkpoint.dir && is_for_all(run)));
-}
-
-/* As those of RUN, which is joining, have told. */
-static bool can_take_over(const struct run *run) {
-    return can_take_over_with(run, buddies_can_take_over(run));
 }
 
 /* Is the ps of SLOT lost? */
@@ -88,7 +82,7 @@ static bool is_not_restarted(const struct run *run,
 bool take_over_is_in_vain(const struct run *run,
                           const struct roster_slot *slot) {
     return is_not_restarted(run, slot) &&
-           !can_take_over_with(run, run->lineage->copy.manifest);
+           !can_take_over(run, run->lineage->copy.manifest);
 }
 
 bool take_over_may_follow(const struct run *run) {
@@ -239,7 +233,8 @@ static int64_t here_for(struct run *run, uint32_t here, int64_t now) {
 }
 
 /* The ps that are here take over what the others have not come back for. */
-void take_over_step(struct run *run) {
+void take_over_step(struct run *run,
+                    bool (*have_copies)(const struct run *run)) {
     uint32_t here = roster_count(&run->roster, CLUSTER_PS, ROSTER_HELD);
     struct rewind_lineage *lineage = run->lineage;
     if (run->phase != RUN_JOINING || !lineage || !lineage->count)
@@ -254,7 +249,7 @@ void take_over_step(struct run *run) {
     if (lineage->needs_all || waited < longest_wait(run, &missing) ||
         (!here && !missing.are_last))
         return;
-    if (can_take_over(run))
+    if (can_take_over(run, have_copies(run)))
         leave_out(run, &missing);
     else if (missing.are_last)
         stop_without_ps_of(run, &missing);

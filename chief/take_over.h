@@ -48,8 +48,10 @@ bool take_over_may_follow(const struct run *run);
 void take_over_name_hosts(struct run *run, char *text, size_t size);
 
 /* Each turn of the chief's loop: while members join, leaves ps out that are not
- * back in time, if the others can take over. */
-void take_over_step(struct run *run);
+ * back in time, if the others can take over, as from copies in memory if they
+ * HAVE_COPIES. */
+void take_over_step(struct run *run,
+                    bool (*have_copies)(const struct run *run));
 
 /* RUN goes back: those of its ps that are not here are lost. */
 void take_over_note_lost(struct run *run);

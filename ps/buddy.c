@@ -150,8 +150,8 @@ static bool has_units_of(const struct ps *ps, const struct manifest *manifest,
 
 /* The first part of MANIFEST that this ps restores from and has not; the number
  * of its files: there is none. */
-static uint32_t find_missing(const struct ps *ps,
-                             const struct manifest *manifest) {
+static uint32_t find_missing_part(const struct ps *ps,
+                                  const struct manifest *manifest) {
     uint64_t start = ps->plan->run_schedule.start;
     uint32_t part = 0;
     while (part < manifest->num_files &&
@@ -174,7 +174,7 @@ static enum status fetch_missing(struct ps *ps, struct failure *why) {
                              "a plan of %u copies in memory, with a manifest "
                              "of %u files, or of other blocks",
                              plan->num_buddies, manifest.num_files);
-    uint32_t part = status ? 0 : find_missing(ps, &manifest);
+    uint32_t part = status ? 0 : find_missing_part(ps, &manifest);
     if (!status && part < manifest.num_files &&
         plan->buddies[part] == ps->place)
         status = status_fail(why, FAILURE_BAD_MESSAGE,

@@ -179,7 +179,8 @@ static uint32_t find_lost_part(const struct run *run,
 }
 
 /* Other ps than those of its parts fetch several. */
-static bool is_usable(const struct run *run, const struct manifest *manifest) {
+static bool is_copy_usable(const struct run *run,
+                           const struct manifest *manifest) {
     if (manifest->layout->num_blocks == run->plan.layout->num_blocks &&
         (manifest->num_files <= COPIES_PARTS || is_placed_so(run, manifest)))
         return true;
@@ -197,7 +198,7 @@ static bool is_whole(const struct run *run, const struct manifest *manifest) {
                     "the copy in memory of step %" PRIu64
                     " is not whole: no ps has the part of ps %u any more",
                     manifest->step, part);
-    return part == manifest->num_files && is_usable(run, manifest) &&
+    return part == manifest->num_files && is_copy_usable(run, manifest) &&
            is_kept_whole(run, manifest->step);
 }
 
