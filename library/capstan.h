@@ -371,7 +371,9 @@ int capstan_push_tensors(capstan_run *run, const uint32_t *numbers,
 #define CAPSTAN_ALL UINT32_MAX /* every tensor */
 
 /* Waits until tensor NUMBER, or CAPSTAN_ALL, has the values that follow its
- * last push. */
+ * last push. A wrong call, which ends the run, if that push is of a step in
+ * which this rank has not pushed every tensor yet: with all-reduce or clipping
+ * the values would never come. */
 int capstan_wait(capstan_run *run, uint32_t number, double seconds);
 
 /* After capstan_wait of tensor NUMBER: has that written its VALUES or MEAN? Not
@@ -498,7 +500,8 @@ enum capstan_end {
 };
 
 /* Ends this process's part and waits for the run's end; the run's result. TEXT
- * only with CAPSTAN_FAILED. Synchronous runs: a rank that is CAPSTAN_DONE while
+ * only with CAPSTAN_FAILED. Within a step, of which tensors are pushed, the
+ * others are wrong calls. Synchronous runs: a rank that is CAPSTAN_DONE while
  * another pushes a later step ends the run with an error naming both steps. A
  * run that all ranks end before its last step goes on there when it is started
  * again. */

@@ -152,6 +152,13 @@ class Run(PlainRun):
         finally:
             self.joins = False
 
+    def _finish(self, early: bool = False) -> None:
+        if self.exchange and not self.ended:
+            if text := self.exchange.check_ended():
+                self.fail(text)
+                raise wrong(text)
+        super()._finish(early)
+
     def _free(self) -> None:
         super()._free()
         if self.optimizer:

@@ -979,7 +979,9 @@ class Exchange:
             "the last is not in run.no_sync() (where a framework makes "
             "them, take rule='worker' and backward_passes_per_step=), "
             "or another optimiser took a step between: "
-            "init(optimizers=2); or checkpoint(..., use_reentrant=True) "
+            "init(optimizers=2); or a backward pass failed after it had sent "
+            "some: do one that may in run.no_sync(), and step() sends its "
+            "gradients; or checkpoint(..., use_reentrant=True) "
             "makes passes of its own: take False"
         )
 
@@ -1022,7 +1024,7 @@ class Exchange:
 
     def _push_waiting(self) -> None:
         """Sends the gradients that wait for others."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        waiting = self._waiting
         if not waiting:
             return
         gradients = [self._sent.gradients[t] for t in waiting]
@@ -1031,6 +1033,7 @@ class Exchange:
             for t, gradient in zip(waiting, gradients):
                 check_memory(t.name, gradient, "the gradient of ")
         self._wait_unread(waiting)
+        self._waiting, self._waiting_bytes = [], 0
         for t in self._watched.intersection(waiting):
             t.sends(self._sent.gradients[t])
         if not are_plain:
@@ -1289,13 +1292,38 @@ class Exchange:
             self.run.wait(b.number)
         self._take_buffers(self.buffers)
 
+    def _sent_in_step(self) -> set[Trained]:
+        """Those of which the run has a contribution to this step."""
+        return self._pushed.difference(self._waiting)
+
+    def check_ended(self) -> str:
+        """Why this is not between two steps; "": it is."""
+        if not self._sent_in_step():
+            return ""
+        return (
+            "backward() has sent gradients of step "
+            f"{self.run._position().step + 1}, and optimizer.step() has not ended "
+            "it: call it first; a backward pass that may fail, or that no "
+            "step() follows, stands in run.no_sync()"
+        )
+
+    def wait_to_read(self, trained: list[Trained] | None) -> None:
+        """As wait(), also within a step: for what follows those before it."""
+        is_within = trained is None and self._sent_in_step()
+        self.wait(self.trained if is_within else trained)
+
     def wait(self, trained: list[Trained] | None = None) -> None:
-        """Waits for weights; None: for all, and for buffers."""
+        """Waits for weights; None: for all, and for buffers, between two steps."""
         pushed = self.run._pushed
         all_trained = self.trained if trained is None else trained
         waiting = all_trained
+        if trained is None and (text := self.check_ended()):
+            raise wrong(text)
         if trained is not None or not self._numbers <= pushed.keys():
-            waiting = [t for t in all_trained if t.number in pushed]
+            sent = self._sent_in_step()
+            waiting = [
+                t for t in all_trained if t.number in pushed and t not in sent
+            ]
         if trained is None:
             arrived = [b for b in self.buffers if b.number in pushed]
             self.run.wait()

@@ -564,11 +564,11 @@ class _Waits:
     def __call__(self, module: nn.Module, *_: Any) -> None:
         trains = module.training and torch.is_grad_enabled()
         if self._exchange is not None:
-            self._exchange.wait(self._trained if trains else None)
+            self._exchange.wait_to_read(self._trained if trains else None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._exchange is not None:
-            self._exchange.wait()
+            self._exchange.wait_to_read(None)
         return _Waits, ()
 
 

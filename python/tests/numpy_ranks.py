@@ -496,6 +496,22 @@ def never(run, numbers):
     run.step(1.0, 1)
 
 
+def waits_within(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.wait(numbers[1])  # of the step before
+    run.wait()
+
+
+def ends_within(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.close()
+
+
+def ends_early_within(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    run.close(early=True)
+
+
 def nan(run, numbers):
     for number in numbers:
         run.push(number, contribution=capstan.ZERO)

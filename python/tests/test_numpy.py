@@ -764,6 +764,13 @@ class Failing(unittest.TestCase):
     def test_a_missing_push_is_named_on_every_rank(self):
         self.check("never", 'tensor "w1" was not pushed in step 6', 2)
 
+    def test_a_wait_or_end_within_a_step_is_named_on_every_rank(self):
+        text = 'a wait within step 6, in which tensor "w1" was not pushed'
+        self.check("waits_within", text, 2)
+        text = "an end within step 6, in which 1 of "
+        self.check("ends_within", text, 2)
+        self.check("ends_early_within", text, 2, ps=[1])
+
     def test_a_name_that_is_declared_twice_is_named_on_every_rank(self):
         for ps, workers in CLUSTERS.values():
             with ranks("declared_twice", ps, workers) as run:

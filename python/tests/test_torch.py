@@ -459,6 +459,21 @@ class Equality(unittest.TestCase):
                 self.assertEqual(found, {0}, run.error("worker1"))
                 self.assertLess(run.result("worker0"), 1e-5)
 
+    def test_a_step_of_a_pass_that_failed(self):
+        """With the gradients that it had, or of another in its place."""
+        for ps, then, keys in (
+            (0, "reads", {"lazy": True}),
+            (1, "reads", {"lazy": True}),
+            (1, "steps", {"rule": "worker"}),
+            (0, "again", {}),
+            (1, "again", {"rule": "worker"}),
+        ):
+            keys["then"] = then
+            with self.subTest(ps=ps, **keys), ranks("failing", ps, **keys) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker1"))
+                self.assertLess(run.result("worker0"), 1e-5)
+
     def test_zero_grad_to_zero(self):
         self.check(steps=20, set_to_none=False)
 
@@ -1453,6 +1468,17 @@ class Errors(unittest.TestCase):
         early = {"rule": "worker", "short": [3], "do": "clip"}
         self.check("optimizer.synchronize() before", **keys, **early)
         self.check("is of rule 'worker'", own=None, **keys, rule="server")
+
+    def test_what_else_follows_a_pass_that_failed(self):
+        text = "has sent gradients of step 4, and optimizer.step() has not"
+        for then, ps, keys in (
+            ("waits", 0, {}),
+            ("waits", 1, {"clip": 1.0}),
+            ("ends", 0, {"rule": "worker"}),
+            ("goes on", 1, {"clip": 1.0}),
+        ):
+            with self.subTest(then=then, ps=ps):
+                self.check(text, "failing", None, ps=ps, then=then, **keys)
 
     def test_reentrant_checkpoints_that_take_a_step_apart(self):
         cases = ("nested012", "worker"), ("nested001", "server")

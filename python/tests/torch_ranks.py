@@ -1450,6 +1450,50 @@ def retries(steps, hooks):
     print(json.dumps(float((found - expected).norm() / expected.norm())))
 
 
+def failing(then, rule="server", lazy=False, **keys):
+    """A pass fails when a part of its gradients has left, and the script does
+    what THEN says; prints how far from plain torch's weights it ends."""
+    torch_exchange.ONE_MESSAGE = torch_exchange._TOGETHER = 0
+    run = capstan.init(**keys)
+    nets = net, plain = model_of("mlp", 0), model_of("mlp", 0)
+    made = [torch.optim.SGD(n.parameters(), lr=0.1) for n in nets]
+    made[0] = capstan.DistributedOptimizer(made[0], net, rule, lazy)
+    x, y = data(6)
+    syncs = run.no_sync if then == "again" else contextlib.nullcontext
+
+    def take(n, step):
+        output = n[2](Fails.apply(n[:2](x[step]), True))
+        with syncs():
+            nn.functional.cross_entropy(output, y[step]).backward()
+
+    for step in run.epochs(6):
+        for n, optimizer in zip(nets, made):
+            optimizer.zero_grad()
+            Fails.left = step == 3
+            try:
+                take(n, step)
+            except RuntimeError:
+                if then == "again":
+                    optimizer.zero_grad()
+                    take(n, step)
+                elif n is plain or then == "steps":
+                    pass
+                elif then == "reads":
+                    with torch.no_grad():
+                        copy.deepcopy(net)(x[step])
+                elif then == "waits":
+                    run.exchange.wait()
+                elif then == "ends":
+                    run.close()
+                elif then == "goes on":
+                    break
+            optimizer.step()
+    found, expected = (
+        torch.cat([p.detach().flatten() for p in n.parameters()]) for n in nets
+    )
+    print(json.dumps(float((found - expected).norm())))
+
+
 def passes():
     """The operations that the exchange adds to backward() and step()."""
     run = capstan.init()

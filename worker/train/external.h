@@ -314,7 +314,7 @@ enum external_result external_write_rows(struct external *external,
                                          uint32_t count);
 
 /* Waits until PARAMETER's weights, or EXTERNAL_ALL, are those after its last
- * push. */
+ * push, which is of a step in which every parameter is pushed. */
 enum external_result external_wait(struct external *external,
                                    uint32_t parameter, int64_t until);
 
@@ -330,8 +330,8 @@ enum external_result external_step(struct external *external,
                                    const struct external_step *step, bool *ends,
                                    int64_t until);
 
-/* No more steps: waits for the last weights and tells the chief. EARLY: the
- * others go on without this rank. */
+/* After the end of a step: no other follows. Waits for the last weights and
+ * tells the chief. EARLY: the others go on without this rank. */
 enum external_result external_finish(struct external *external, bool early,
                                      int64_t until);
 

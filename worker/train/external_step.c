@@ -302,6 +302,37 @@ static void flush_pushes(struct external *external, struct trainer *trainer) {
     waiter_leave(&external->waiter);
 }
 
+/* The first tensor that is not pushed in this step; COUNT: all are. */
+static uint32_t first_not_pushed(const struct external *external) {
+    uint32_t p = 0;
+    while (p < external->count && external->tensors[p].pushed)
+        p++;
+    return p;
+}
+
+/* False and reports: what PARAMETER, or EXTERNAL_ALL, waits for may need
+ * pushes of this step that this rank has not made. */
+static bool may_wait(struct external *external, struct trainer *trainer,
+                     uint32_t parameter) {
+    struct failure why = {0};
+    waiter_enter(&external->waiter);
+    uint32_t missing = first_not_pushed(external);
+    bool awaits = parameter == EXTERNAL_ALL
+                      ? external->num_pushed > 0
+                      : external->tensors[parameter].pushed;
+    if (awaits && missing < external->count)
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "a wait within step %llu, in which tensor \"%s\" was not "
+                    "pushed yet: push all tensors first, those without a "
+                    "gradient as zero or empty",
+                    (unsigned long long)trainer->clock + 1,
+                    external->parameters[missing].name);
+    waiter_leave(&external->waiter);
+    if (why.code)
+        external_report(trainer, &why);
+    return !why.code;
+}
+
 enum external_result external_wait(struct external *external,
                                    uint32_t parameter, int64_t until) {
     struct trainer *trainer = external_enter(external);
@@ -310,6 +341,10 @@ enum external_result external_wait(struct external *external,
     enum external_result result = EXTERNAL_OVER;
     bool all = parameter == EXTERNAL_ALL;
     if (external->started && (all || parameter < external->count)) {
+        if (!may_wait(external, trainer, parameter)) {
+            external_leave(external);
+            return EXTERNAL_OVER;
+        }
         flush_pushes(external, trainer);
         bool here =
             all ? external_wait_all(external, trainer, until)
@@ -353,10 +388,8 @@ static bool check_step(const struct external *external, struct trainer *trainer,
                        const struct external_step *step) {
     unsigned long long number = trainer->clock + 1;
     struct failure why;
-    uint32_t p = 0;
-    if (external->num_pushed < external->count) {
-        while (external->tensors[p].pushed)
-            p++;
+    uint32_t p = first_not_pushed(external);
+    if (p < external->count) {
         status_fail(&why, FAILURE_WRONG_CALL,
                     "tensor \"%s\" was not pushed in step %llu; a tensor "
                     "without a gradient is pushed as zero or empty",
@@ -430,6 +463,28 @@ enum external_result external_step(struct external *external,
     return result;
 }
 
+/* False and reports: this rank must not end now. */
+static bool may_end(struct external *external, struct trainer *trainer,
+                    bool early) {
+    struct failure why = {0};
+    unsigned long long step = trainer->clock;
+    if (early && external->started &&
+        trainer->exchange->needs_all(trainer->exchange))
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "an early end after step %llu: all-reduce does not go on "
+                    "without a rank; push the steps that are left as empty",
+                    step);
+    else if (external->num_pushed)
+        status_fail(&why, FAILURE_WRONG_CALL,
+                    "an end within step %llu, in which %u of %u tensors are "
+                    "pushed: push the others and end the step first, or end "
+                    "the run as failed",
+                    step + 1, external->num_pushed, external->count);
+    if (why.code)
+        external_report(trainer, &why);
+    return !why.code;
+}
+
 enum external_result external_finish(struct external *external, bool early,
                                      int64_t until) {
     waiter_enter(&external->waiter);
@@ -438,19 +493,11 @@ enum external_result external_finish(struct external *external, bool early,
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return EXTERNAL_OVER;
-    struct failure why;
     enum external_result result = EXTERNAL_DONE;
-    if (early && external->started &&
-        trainer->exchange->needs_all(trainer->exchange)) {
-        status_fail(&why, FAILURE_WRONG_CALL,
-                    "an early end after step %llu: all-reduce does not go on "
-                    "without a rank; push the steps that are left as empty",
-                    (unsigned long long)trainer->clock);
-        external_report(trainer, &why);
+    if (!may_end(external, trainer, early)) {
         external_leave(external);
         return EXTERNAL_OVER;
     }
-    flush_pushes(external, trainer);
     if (external->started && (!external_wait_all(external, trainer, until) ||
                               !trainer_settle_rows(trainer, until))) {
         result = external_late(external, until);
