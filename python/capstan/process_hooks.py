@@ -196,6 +196,10 @@ def _on_exit() -> None:
     for run in list(_runs):
         if run.error:
             status = status_of(run.error)
+        run._closed_because = (
+            "the run was closed as the main thread ended, and another goes on "
+            "with it: join() that thread first"
+        )
         try:
             run.close()
         except Error as error:

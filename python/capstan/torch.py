@@ -163,8 +163,15 @@ class Run(PlainRun):
         super()._free()
         if self.optimizer:
             self.optimizer.capstan_close()
+        if self.exchange:
+            self.exchange.let_go()
         if self._watch:
             self._watch.remove()
+
+    def forget(self) -> None:
+        super().forget()
+        if self.exchange:
+            self.exchange.let_go()
 
     def init_process_group(self) -> None:
         """The run's trainers become torch.distributed's default group.

@@ -37,6 +37,7 @@ from .torch_copies import (
     host_copy,
     like,
 )
+from .torch_held import hold, let_go
 from .torch_passes import are_seen
 from .torch_tables import Rows
 
@@ -672,6 +673,9 @@ class Exchange:
         self._frozen: list[tuple[str, nn.Parameter]] = []  # the optimiser's
         self._thaws = False  # they may have a gradient in this step
         self.buffers: list[Buffer] = []
+        self._held: list[torch.UntypedStorage] = []  # of what is declared
+        self._given: list[str] = []  # the model's names of TRAINED
+        self._without: set[Trained] = set()  # that had no gradient once
         self._local: dict[str, torch.dtype] = {}  # each rank's own, by name
         # Of TRAINED, in this step, by bytes or without; what the latter were.
         self._pushed: set[Trained] = set()
@@ -701,6 +705,7 @@ class Exchange:
             trains = parameter.requires_grad or run.frozen == "trained"
             if parameter in group_of and trains:
                 self._declare_trained(name, parameter, group_of[parameter])
+                self._given.append(given)
             else:
                 if parameter in group_of:
                     self._frozen.append((name, parameter))
@@ -808,6 +813,7 @@ class Exchange:
         dtype = _library.DTYPES[str(values.dtype).removeprefix("torch.")]
         shape = tuple(values.shape)
         address = values.data_ptr()
+        self._held += [hold(name, t) for t in (values, mean) if t is not None]
         return self.run._declare(
             name,
             address,
@@ -818,6 +824,10 @@ class Exchange:
             (values, mean),
             None if mean is None else mean.data_ptr(),
         )
+
+    def let_go(self) -> None:
+        """The run is over, or another process's."""
+        let_go(self._held)
 
     def start(self) -> None:
         """Waits for the run's weights, which are then in the model."""
@@ -1093,12 +1103,33 @@ class Exchange:
             t.parameter.grad is not None for t in self._turn
         )
 
+    def _check_in_model(self) -> None:
+        """Raises ConfigError if the model has another in place of a parameter
+        that has no gradient for the first time."""
+        trains = [t for t in self._turn if t.parameter.requires_grad]
+        without = [t for t in trains if t.parameter.grad is None]
+        new = [t for t in without if t not in self._without]
+        if not new:
+            return
+        self._without.update(new)
+        there = set(map(id, self.model.parameters()))
+        names = dict(self.model.named_parameters())
+        for t in new:
+            if id(t.parameter) not in there and self._given[t.place] in names:
+                raise wrong(
+                    f'parameter "{t.name}" is another than at the start, as '
+                    "after load_state_dict(assign=True), and the optimiser "
+                    "would not train it: load and replace parameters before "
+                    "DistributedOptimizer"
+                )
+
     def push_rest(self) -> None:
         """Pushes what has not been pushed in this step."""
         if not self.num_pushed:
             self._check_frozen()
         has_batch = self.has_batch()
         if self.num_pushed < len(self._turn):
+            self._check_in_model()
             rest = [
                 t
                 for t in reversed(self._turn)
@@ -1114,6 +1145,7 @@ class Exchange:
     def push_changes(self) -> None:
         """Pushes what the script has added to the weights in this step."""
         self._check_frozen()
+        self._check_in_model()
         for t in self._turn:
             if t.change is not None and not t.has_arrived_apart:
                 t.change.copy_(t.parameter.detach(), non_blocking=True)

@@ -642,6 +642,13 @@ class Equality(unittest.TestCase):
                     )
                 self.assertEqual(counts, [14, 14, 7, 7, 7, 7, 5, 5])
 
+    def test_memory_that_is_shared_before_and_after_the_run(self):
+        for rule in "server", "worker":
+            with ranks("sent", 1, rule=rule) as run:
+                found = set(run.wait().values())
+                self.assertEqual(found, {0}, run.error("worker1"))
+                self.assertTrue(run.result("worker1"))
+
     def test_memory_formats(self):
         """channels_last, transposed, parts of a matrix; as of one rank only;
         gradients in another order than their parameters."""
@@ -1489,6 +1496,20 @@ class Errors(unittest.TestCase):
 
     def test_a_replaced_parameter(self):
         self.check("has other memory than at the start", steps=9, do="replace")
+        for do, rule, ps in (
+            ("share", "server", 1),
+            ("share", "worker", 0),
+            ("send", "server", 0),
+            ("resize", "server", 1),
+        ):
+            keys = {"do": do, "rule": rule, "ps": ps, "model": "norm"}
+            with self.subTest(**keys):
+                text = '" would get other memory than the run has'
+                self.check(text, steps=9, **keys)
+        for rule in "server", "worker":
+            with self.subTest(rule):
+                text = 'parameter "0.weight" is another than at the start'
+                self.check(text, steps=9, do="assign", rule=rule)
 
     def test_what_there_is_in_place_of_a_process_group(self):
         for call in "barrier", "all_reduce", "init", "ddp", "own":

@@ -1133,6 +1133,44 @@ def replace(run, net, optimizer, loss):
     net[0].weight.data = net[0].weight.data.clone()
 
 
+def share(run, net, optimizer, loss):
+    net.share_memory()
+
+
+def send(run, net, optimizer, loss):
+    torch.multiprocessing.SimpleQueue().put(net.state_dict())
+
+
+def resize(run, net, optimizer, loss):
+    net[0].weight.untyped_storage().resize_(0)
+
+
+def assign(run, net, optimizer, loss):
+    found = {k: v.clone() for k, v in net.state_dict().items()}
+    net.load_state_dict(found, assign=True)
+
+
+def sent(rule):
+    """Memory that is shared before the run is written by it, and other memory
+    may be shared after it; prints whether another process has the weights."""
+    run = capstan.init()
+    nets = net, other = model_of("norm", 0), model_of("mlp", 0)
+    net.share_memory()
+    model = nn.ModuleDict({"net": net, "other": other})
+    made = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = capstan.DistributedOptimizer(made, model, rule)
+    for x, y in zip(*data(3)):
+        optimizer.zero_grad()
+        sum(nn.functional.cross_entropy(n(x), y) for n in nets).backward()
+        optimizer.step()
+    queue = torch.multiprocessing.SimpleQueue()
+    queue.put(net.state_dict())
+    found, copied = queue.get(), state(other)
+    assert all(torch.equal(v, found[k]) for k, v in net.state_dict().items())
+    run.close()
+    print(json.dumps(state(other.share_memory()) == copied))
+
+
 def without_group(call):
     """Calls torch.distributed's CALL where init() has made no group."""
     capstan.init(process_group=False)
