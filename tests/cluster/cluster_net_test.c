@@ -91,6 +91,42 @@ TEST(a_run_across_hosts_recovers_and_ends_as_on_loopback) {
     expect_same_bytes(net, "net.npz", "loopback.npz");
 }
 
+/* The link of ps 1 is away for SECONDS in a run that can go back, which it does
+ * TIMES: it ends as on loopback. */
+static void expect_cut_is_made_good(struct net_hosts *net, double seconds,
+                                    int times) {
+    struct cluster_process *tasks[HOSTS];
+    net_hosts_require(net);
+    cluster_run_job(net->run, "{" LAYERS ", \"steps\": 100, \"timeouts\": "
+                              "{\"peer\": 8, \"spare\": 100}, \"checkpoint\": "
+                              "{\"every_steps\": 20}, "
+                              "\"export\": {\"path\": \"net.npz\"}}");
+    const char *const arguments[] = {"job.json", "--json", NULL};
+    net_hosts_start(net, tasks, arguments);
+    cluster_run_await_soon(tasks[NUM_PS], "chief: checkpoint ");
+    net_hosts_set_link_down(net, 1, true);
+    cluster_fixture_sleep(seconds); /* how long the link is away */
+    net_hosts_set_link_down(net, 1, false);
+    expect_all(tasks, 0);
+    assert_int_equal(json_integer_value(json_object_get(
+                         cluster_run_json(tasks[NUM_PS]), "rewinds")),
+                     times);
+    run_on_loopback(net);
+    expect_same_bytes(net, "net.npz", "loopback.npz");
+}
+
+TEST(a_link_cut_for_a_second_does_not_take_the_run_back) {
+    expect_cut_is_made_good(net, 1, 0);
+}
+
+TEST(a_link_cut_for_less_than_timeouts_peer_does_not_take_the_run_back) {
+    expect_cut_is_made_good(net, 5, 0);
+}
+
+TEST(a_link_cut_for_longer_takes_the_run_back_once) {
+    expect_cut_is_made_good(net, 14, 1);
+}
+
 TEST(a_link_that_stays_down_ends_all_and_names_the_host) {
     struct cluster_process *tasks[HOSTS];
     net_hosts_require(net);
