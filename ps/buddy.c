@@ -148,23 +148,23 @@ static bool has_units_of(const struct ps *ps, const struct manifest *manifest,
     return i < ps->num_blocks;
 }
 
-/* The first part of MANIFEST that this ps restores from and has not; the number
- * of its files: there is none. */
-static uint32_t find_missing_part(const struct ps *ps,
-                                  const struct manifest *manifest) {
-    uint64_t start = ps->plan->run_schedule.start;
-    uint32_t part = 0;
-    while (part < manifest->num_files &&
-           (copies_find(ps->member->copies, start, part, NULL) ||
-            !has_units_of(ps, manifest, part)))
-        part++;
-    return part;
+static enum status fetch_part(struct ps *ps, const struct shard_info *file,
+                              struct failure *why) {
+    const struct plan *plan = ps->plan;
+    struct copy copy = {plan->run_schedule.start, ps->part, -1, file->size};
+    uint32_t from = plan->buddies[ps->part];
+    if (from == ps->place)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a plan by which ps %u has a copy in memory of step "
+                           "%" PRIu64 " that it has not",
+                           from, copy.step);
+    return fetch_open(ps, from, copy, file->hash, true, why);
 }
 
-/* Begins to fetch what is still missing. */
-static enum status fetch_missing(struct ps *ps, struct failure *why) {
+/* Goes on to the next part with units of this ps, and begins to fetch it if it
+ * is not here. */
+static enum status find_next_part(struct ps *ps, struct failure *why) {
     const struct plan *plan = ps->plan;
-    uint64_t start = plan->run_schedule.start;
     struct manifest manifest;
     enum status status = manifest_parse(&manifest, plan->restore_manifest, why);
     if (!status &&
@@ -174,19 +174,11 @@ static enum status fetch_missing(struct ps *ps, struct failure *why) {
                              "a plan of %u copies in memory, with a manifest "
                              "of %u files, or of other blocks",
                              plan->num_buddies, manifest.num_files);
-    uint32_t part = status ? 0 : find_missing_part(ps, &manifest);
-    if (!status && part < manifest.num_files &&
-        plan->buddies[part] == ps->place)
-        status = status_fail(why, FAILURE_BAD_MESSAGE,
-                             "a plan by which ps %u has a copy in memory of "
-                             "step %" PRIu64 " that it has not",
-                             ps->place, start);
-    if (!status && part < manifest.num_files) {
-        const struct shard_info *file = &manifest.files[part];
-        struct copy copy = {start, part, -1, file->size};
-        status =
-            fetch_open(ps, plan->buddies[part], copy, file->hash, true, why);
-    }
+    while (!status && ps->part < manifest.num_files &&
+           !has_units_of(ps, &manifest, ps->part))
+        ps->part++;
+    if (!status && ps->part < manifest.num_files && buddy_restored(ps) < 0)
+        status = fetch_part(ps, &manifest.files[ps->part], why);
     manifest_clear(&manifest);
     return status;
 }
@@ -204,27 +196,47 @@ enum status buddy_open(struct ps *ps, struct failure *why) {
                            "a plan with copies in memory for a process that "
                            "has the chief too");
     copies_describe(copies, start, plan->restore_manifest);
-    return fetch_missing(ps, why);
+    return find_next_part(ps, why);
 }
 
 bool buddy_is_fetching(const struct ps *ps) {
     return ps->fetch && ps->fetch->is_on;
 }
 
-bool buddy_restores(const struct ps *ps) {
-    return ps->plan->num_buddies && ps->num_blocks;
+int buddy_restored(const struct ps *ps) {
+    struct copy copy;
+    return ps->part < ps->plan->num_buddies &&
+                   copies_find(ps->member->copies, ps->plan->run_schedule.start,
+                               ps->part, &copy)
+               ? copy.fd
+               : -1;
 }
 
-void buddy_end_restore(struct ps *ps) {
-    if (ps->plan->num_buddies && !ps->plan->run_schedule.buddy_steps)
+/* A part of another ps that was fetched takes memory for nothing from now on:
+ * the one that it came from has it. */
+enum status buddy_end_part(struct ps *ps, struct failure *why) {
+    const struct plan *plan = ps->plan;
+    if (ps->part >= plan->num_buddies)
+        return STATUS_OK;
+    if (ps->has_fetched && ps->part != ps->place)
+        copies_drop(ps->member->copies, plan->run_schedule.start, ps->part);
+    ps->has_fetched = false;
+    ps->part++;
+    enum status status = find_next_part(ps, why);
+    if (!status && ps->part == plan->num_buddies &&
+        !plan->run_schedule.buddy_steps)
         copies_begin(ps->member->copies, 0);
+    return status;
 }
 
 enum status buddy_give_up(const struct ps *ps, struct failure *why) {
+    char part[48] = "its own part";
+    if (ps->part != ps->place)
+        snprintf(part, sizeof part, "the part of ps %u", ps->part);
     log_warning(ps->process.log, "copy_failed",
                 "the copy in memory of step %" PRIu64
-                ", from its own memory: %s",
-                ps->plan->run_schedule.start, why->text);
+                " of %s, from its own memory: %s",
+                ps->plan->run_schedule.start, part, why->text);
     why->code = FAILURE_PEER_LOST;
     return status_mark_reported(why);
 }
@@ -418,10 +430,9 @@ enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {
     if (!status) {
         copies_put(ps->member->copies, ps->fetch->copy);
         ps->fetch->copy.fd = -1;
+        ps->has_fetched = restores;
     }
     fetch_end(ps->fetch);
-    if (restores && !status)
-        status = fetch_missing(ps, &failed);
     if (!restores)
         report_fetched(ps, step, status ? failed.text : "");
     if (!restores || !status)

@@ -23,14 +23,16 @@ void buddy_close(struct ps *ps);
 /* Is a part on its way to this ps? */
 bool buddy_is_fetching(const struct ps *ps);
 
-/* Does this ps restore what it has from memory, by its plan? */
-bool buddy_restores(const struct ps *ps);
+/* The file of the part that this ps restores next, a view; -1: it is not here
+ * yet, or none is restored from memory. */
+int buddy_restored(const struct ps *ps);
 
-/* It has, and the parts that it fetched for it go, if no copy is to follow. */
-void buddy_end_restore(struct ps *ps);
+/* It is restored: begins with the next one. Without any left ps->part is the
+ * plan's num_buddies. */
+enum status buddy_end_part(struct ps *ps, struct failure *why) MUST_CHECK;
 
-/* A part cannot be restored, as WHY says: this ps ends, and the run goes back
- * once more, to the copy that another ps has or to a checkpoint. */
+/* That file cannot be restored, as WHY says: this ps ends, and the run goes
+ * back once more, to the copy that another ps has or to a checkpoint. */
 enum status buddy_give_up(const struct ps *ps, struct failure *why) MUST_CHECK;
 
 /* As of struct snapshot_agent_source; CONTEXT is the ps. */

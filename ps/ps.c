@@ -115,7 +115,8 @@ static enum status begin_weights(struct ps *ps, struct failure *why) {
                                          .folder = ps->plan->restore_folder,
                                          .manifest = ps->plan->restore_manifest,
                                          .base = ps->plan->restore_base,
-                                         .copies = ps->member->copies,
+                                         .copy = buddy_restored(ps),
+                                         .part = ps->part,
                                          .ids = ps->ids,
                                          .rule_steps = ps->rule_steps};
     return background_task_open(&ps->init_task, shard_init_run, &ps->shard_init,
@@ -328,9 +329,12 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
         return STATUS_OK;
     background_task_close(&ps->init_task);
     if (status)
-        return buddy_restores(ps) ? buddy_give_up(ps, why) : status;
+        return buddy_restored(ps) < 0 ? status : buddy_give_up(ps, why);
+    status = buddy_end_part(ps, why);
+    if (status || ps->part < ps->plan->num_buddies)
+        return status || buddy_is_fetching(ps) ? status
+                                               : begin_weights(ps, why);
     ps->weights_set = true;
-    buddy_end_restore(ps);
     for (uint32_t b = 0; b < ps->num_blocks; b++)
         update_core_set_rule_step(server_update_core(ps->server), b,
                                   ps->rule_steps[b]);

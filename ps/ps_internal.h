@@ -27,6 +27,9 @@ struct ps {
     struct shard_init shard_init;
     struct background_task *init_task; /* while weights are set, else NULL */
     struct buddy_fetch *fetch;         /* of a copy in memory, or NULL */
+    uint32_t part; /* of the copy that is restored: the next; plan->num_buddies:
+                      none */
+    bool has_fetched; /* it was fetched for that */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint64_t held_now;      /* the snapshot of blocks as they are; 0: none */

@@ -178,15 +178,13 @@ static uint32_t find_lost_part(const struct run *run,
     return part;
 }
 
-/* Other ps than those of its parts fetch several. */
-static bool is_copy_usable(const struct run *run,
-                           const struct manifest *manifest) {
-    if (manifest->layout->num_blocks == run->plan.layout->num_blocks &&
-        (manifest->num_files <= COPIES_PARTS || is_placed_so(run, manifest)))
+static bool has_same_blocks(const struct run *run,
+                            const struct manifest *manifest) {
+    if (manifest->layout->num_blocks == run->plan.layout->num_blocks)
         return true;
     log_warning(run->log, "copy_lost",
                 "the copy in memory of step %" PRIu64
-                " is of no use: the plan has its blocks on other ps",
+                " is of no use: it is of other blocks",
                 manifest->step);
     return false;
 }
@@ -198,7 +196,7 @@ static bool is_whole(const struct run *run, const struct manifest *manifest) {
                     "the copy in memory of step %" PRIu64
                     " is not whole: no ps has the part of ps %u any more",
                     manifest->step, part);
-    return part == manifest->num_files && is_copy_usable(run, manifest) &&
+    return part == manifest->num_files && has_same_blocks(run, manifest) &&
            is_kept_whole(run, manifest->step);
 }
 
@@ -208,8 +206,7 @@ bool buddies_can_take_over(const struct run *run) {
     struct failure why;
     if (!text || manifest_parse(&manifest, text, &why))
         return false;
-    bool is_there = manifest.num_files <= COPIES_PARTS &&
-                    find_lost_part(run, &manifest) == manifest.num_files;
+    bool is_there = find_lost_part(run, &manifest) == manifest.num_files;
     manifest_clear(&manifest);
     return is_there;
 }

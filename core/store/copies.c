@@ -54,6 +54,14 @@ bool copies_find(struct copies *copies, uint64_t step, uint32_t part,
     return i < COPIES_MOST;
 }
 
+void copies_drop(struct copies *copies, uint64_t step, uint32_t part) {
+    pthread_mutex_lock(&copies->mutex);
+    uint32_t i = place_of_copy(copies, step, part);
+    if (i < COPIES_MOST)
+        close_copy(copies, i);
+    pthread_mutex_unlock(&copies->mutex);
+}
+
 bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
                  struct copy *out) {
     pthread_mutex_lock(&copies->mutex);

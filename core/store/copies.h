@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The copies in memory that a process has, from which a run goes on after a ps
  * has died: files without a name. A ps has shard files (shard_file.h), of its
- * own part and of another ps's, or of all whose weights it takes over; a
- * trainer has what it keeps (kept_file.h). They outlive the run in which they
- * were made. Any thread may call. */
+ * own part and of another ps's; a trainer has what it keeps (kept_file.h). They
+ * outlive the run in which they were made. Any thread may call. */
 #ifndef CAPSTAN_COPIES_H
 #define CAPSTAN_COPIES_H
 
@@ -14,8 +13,7 @@
 
 enum {
     COPIES_WAITING = 3, /* of a part, that are neither complete nor ordered */
-    COPIES_PARTS = 64,  /* of one step, for ps that take over from others */
-    COPIES_MOST = 4 * COPIES_WAITING + COPIES_PARTS,
+    COPIES_MOST = 4 * COPIES_WAITING,
 };
 
 struct copy {
@@ -49,7 +47,10 @@ void copies_put(struct copies *copies, struct copy copy);
 bool copies_find(struct copies *copies, uint64_t step, uint32_t part,
                  struct copy *out);
 
-/* The same with a file that the caller closes. */
+/* Closes that copy, if it is there. */
+void copies_drop(struct copies *copies, uint64_t step, uint32_t part);
+
+/* As copies_find, with a file that the caller closes. */
 bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
                  struct copy *out);
 

@@ -30,13 +30,15 @@ static enum status restore_unit(const struct shard_init *init, uint32_t b,
 }
 
 /* A file in memory has no name but that of its descriptor. */
-static void name_copies(struct copies *copies, struct manifest *manifest) {
-    for (uint32_t f = 0; f < manifest->num_files; f++) {
-        struct shard_info *file = &manifest->files[f];
-        struct copy copy;
-        if (copies_find(copies, manifest->step, f, &copy))
-            snprintf(file->name, sizeof file->name, "%d", copy.fd);
-    }
+static enum status name_copy(const struct shard_init *init,
+                             struct manifest *manifest, struct failure *why) {
+    if (init->part >= manifest->num_files)
+        return status_fail(why, FAILURE_BAD_MESSAGE,
+                           "a manifest of %u files, without part %u",
+                           manifest->num_files, init->part);
+    struct shard_info *file = &manifest->files[init->part];
+    snprintf(file->name, sizeof file->name, "%d", init->copy);
+    return STATUS_OK;
 }
 
 /* The reader verifies every block; if a shard file lies on another host's disk,
@@ -49,7 +51,7 @@ static enum status restore(const struct shard_init *init, int cancel,
     if (!status && init->base)
         status = manifest_parse_base(&manifest, init->base, why);
     if (!status && !init->folder)
-        name_copies(init->copies, &manifest);
+        status = name_copy(init, &manifest, why);
     if (!status)
         status = checkpoint_reader_open(
             &reader, init->folder ? init->folder : "/proc/self/fd", &manifest,
@@ -57,7 +59,8 @@ static enum status restore(const struct shard_init *init, int cancel,
     uint32_t units = units_count(&init->units);
     for (uint32_t b = 0;
          !status && b < units && !shard_init_is_cancelled(cancel); b++)
-        status = restore_unit(init, b, reader, why);
+        if (init->folder || manifest.block_file[init->ids[b]] == init->part)
+            status = restore_unit(init, b, reader, why);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     return status;

@@ -6,7 +6,6 @@
 #define CAPSTAN_SHARD_INIT_H
 
 #include "core/base/status.h"
-#include "core/store/copies.h"
 #include "ps/units/units.h"
 
 #include <stdint.h>
@@ -17,9 +16,10 @@ struct shard_init {
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
     const char *base;              /* its base's manifest; NULL: no delta */
-    struct copies *copies; /* without a folder: the files of its units */
-    const uint32_t *ids;   /* of the units, in the layout */
-    uint64_t *rule_steps;  /* of these, from the checkpoint */
+    int copy;      /* without a folder: the file of a part, in memory, */
+    uint32_t part; /* and which of the manifest's it is: its units are set */
+    const uint32_t *ids;  /* of the units, in the layout */
+    uint64_t *rule_steps; /* of these, from the checkpoint */
 };
 
 /* A background_task_function; CONTEXT is a struct shard_init. It stops at the

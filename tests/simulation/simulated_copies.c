@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert(4 * (int)COPIES_WAITING <= (int)SIMULATED_UNITS,
+static_assert((int)COPIES_MOST <= (int)SIMULATED_UNITS,
               "a join has room for all copies");
 
 enum { FETCHED_PER_STEP = 500 }; /* chance of 1000 */
