@@ -203,27 +203,28 @@ static void damage_copies(pid_t pid, bool own) {
     assert_true(damaged > 0);
 }
 
-/* That of ps 0, which lives, or of ps 1, which dies. */
+/* That of ps 0, which lives, or of ps 1, which dies. No checkpoint is written
+ * when the copy is due, also on a slow disk. */
 static void expect_back_to_disk(struct cluster_run *run, bool own) {
     pid_t pids[2];
-    cluster_run_job(run, "{\"steps\": 20000, \"checkpoint\": "
-                         "{\"every_steps\": 7000}, \"strategy\": "
-                         "{\"replicas\": 1, \"buddy_steps\": 8000}, "
+    cluster_run_job(run, "{\"steps\": 26000, \"checkpoint\": "
+                         "{\"every_steps\": 10000}, \"strategy\": "
+                         "{\"replicas\": 1, \"buddy_steps\": 16000}, "
                          "\"steps_per_print\": 10}");
     struct cluster_process *local =
         start(run, "killed", "2", "checkpoint.dir=a");
     await_ps(local, 4, pids);
-    await_step(local, 11500);
+    await_step(local, 19000);
     damage_copies(pids[0], own);
     assert_int_equal(kill(pids[1], SIGKILL), 0);
-    cluster_run_await_soon(local, "copy of step 8000");
+    cluster_run_await_soon(local, "copy of step 16000");
     cluster_run_await_soon(local,
                            own ? "ps 0: warning: the copy in memory of "
-                                 "step 8000 of its own part, from its own"
+                                 "step 16000 of its own part, from its own"
                                : "of the part of ps 1, from ps 0");
     cluster_run_await(
         local, own ? "is not whole" : "3 times without coming further", LONG);
-    cluster_run_await_soon(local, "the run goes on after step 7000");
+    cluster_run_await_soon(local, "the run goes on after step 10000");
     cluster_run_expect(local, 0, LONG);
 }
 
