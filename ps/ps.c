@@ -174,7 +174,7 @@ static enum status take_job(struct ps *ps, const Capstan__Welcome *welcome,
 static enum status take_view(struct ps *ps, const Capstan__View *view,
                              struct failure *why) {
     struct gate_slot slots[PLAN_MAX_TRAINERS] = {0};
-    uint32_t live = 0;
+    uint32_t live = 0, present = 0;
     enum status status = message_check_view(view, ps->plan->num_ranks, why);
     if (status)
         return status;
@@ -187,11 +187,12 @@ static enum status take_view(struct ps *ps, const Capstan__View *view,
         ps->parties[r] =
             cluster_party(view->slots[r]->role, view->slots[r]->index);
         live += slots[r].live;
+        present += slots[r].incarnation != 0;
     }
     health_note(ps->process.health, EVENT_VIEW, view->number, NULL, live);
     if (!ps->round_since)
         ps->round_since = time_now();
-    link_limit_rate(ps->link, view->link_gbits, ps->plan->num_ranks);
+    link_limit_rate(ps->link, view->link_gbits, present);
     update_core_set_view(server_update_core(ps->server), view->number, slots);
     control_client_heartbeat(ps->control_client)->view = view->number;
     control_client_send_heartbeat(

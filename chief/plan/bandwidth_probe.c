@@ -28,14 +28,22 @@ static bool bandwidth_probe_is_loopback(const char *host) {
            !strcmp(host, "::1");
 }
 
+/* Its host is not known before it joins, and it does so later. */
+static bool may_come_later(const struct run *run, uint32_t slot) {
+    return slot < run->roster.num_ranks && run_is_beyond(run, slot);
+}
+
 /* Compares the listed host names, or else the hosts' own names. */
 static bool hosts_differ(const struct run *run) {
     for (uint32_t i = 0; i < run->roster.count; i++) {
+        if (may_come_later(run, i))
+            continue;
         const char *host = bandwidth_probe_host_of(run, i);
         if (!host || bandwidth_probe_is_loopback(host))
             return false;
         for (uint32_t k = 0; k < i; k++)
-            if (!strcmp(host, bandwidth_probe_host_of(run, k)))
+            if (!may_come_later(run, k) &&
+                !strcmp(host, bandwidth_probe_host_of(run, k)))
                 return false;
     }
     return true;

@@ -45,6 +45,16 @@ TEST(processes_that_share_a_host_are_not_measured) {
     assert_true(settled("[::1]:1", "a:2,b:3"));
 }
 
+TEST(workers_that_may_join_do_not_keep_it_from_being_measured) {
+    struct run *run = listed("p:1", "a:2");
+    run->num_beyond = 1;
+    run->control_server =
+        control_server_open(NULL, &run->roster, &silent, 1, 1);
+    assert_false(bandwidth_probe_is_done(run, 1));
+    assert_int_equal(run->bandwidth.requested_at, 1);
+    control_server_close(&run->control_server);
+}
+
 TEST(a_given_rate_is_not_measured) {
     struct run *run = listed("p:1", "a:2,b:3");
     run->bandwidth.gbits = 10;
