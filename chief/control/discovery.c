@@ -12,9 +12,10 @@
 enum { MAX_ANNOUNCEMENTS = 8 }; /* at once, to bound the descriptors in use */
 static const int64_t STEP_INTERVAL = TIME_S / 4, ANNOUNCE_TIMEOUT = 2 * TIME_S;
 
-/* One announcement to an absent peer: resolve, connect, send, close. */
+/* One announcement to a peer: resolve, connect, send, close. */
 struct announcement {
-    const struct roster_slot *slot; /* NULL: not in use */
+    struct roster_slot *slot; /* NULL: not in use */
+    uint64_t member;          /* its incarnation; 0: it was absent */
     struct link *link;
     struct resolve *resolve;
     int64_t connecting; /* since when it connects */
@@ -107,6 +108,13 @@ static void name_refusal(struct discovery *discovery,
                 task->host, task->port, text);
 }
 
+/* What a member sends then shows nothing more: it ignores the announcement. */
+static void take_acceptance(const struct announcement *announcement) {
+    if (announcement->member)
+        announcement->slot->accepts =
+            announcement->slot->incarnation == announcement->member;
+}
+
 /* Advances by one step; false: it is over, whether it succeeded or not. */
 static bool advance(struct discovery *discovery,
                     struct announcement *announcement, int64_t now) {
@@ -114,11 +122,21 @@ static bool advance(struct discovery *discovery,
         cluster_find(discovery->settings.cluster, announcement->slot->role,
                      announcement->slot->index);
     char text[300];
-    if (announcement->link)
-        name_refusal(discovery, announcement, task);
-    if (announcement->link) /* the peer may have joined: it expects a message */
-        return now - announcement->connecting < ANNOUNCE_TIMEOUT &&
-               !send_address(discovery, announcement);
+    if (announcement->link) { /* the peer may have joined: it expects a message
+                               */
+        if (!announcement->member)
+            name_refusal(discovery, announcement, task);
+        if (send_address(discovery, announcement)) {
+            take_acceptance(announcement);
+            return false;
+        }
+        return now - announcement->connecting < ANNOUNCE_TIMEOUT;
+    }
+    if (announcement->member) {
+        announcement->connecting = now;
+        return discovery_connect_to(discovery, announcement,
+                                    announcement->slot->address);
+    }
     if (announcement->slot->state != ROSTER_ABSENT || !task || !task->port)
         return false;
     if (!announcement->resolve)
@@ -132,34 +150,57 @@ static bool advance(struct discovery *discovery,
             discovery_connect_to(discovery, announcement, text));
 }
 
-/* The next absent slot. ps come before trainers, because a trainer may ask a ps
- * for the chief. */
-static const struct roster_slot *next_absent(struct discovery *discovery) {
+/* Is something for the peer of SLOT to be begun? A member is tried at once, as
+ * it may die soon. */
+static bool is_peer_wanted(const struct discovery *discovery,
+                           const struct roster_slot *slot, bool due) {
+    bool is_member =
+        slot->state == ROSTER_HELD && slot->port && !slot->is_tried;
+    if (!is_member && (!due || slot->state != ROSTER_ABSENT))
+        return false;
+    for (int i = 0; i < MAX_ANNOUNCEMENTS; i++)
+        if (discovery->announcements[i].slot == slot)
+            return false;
+    return true;
+}
+
+/* The next peer. ps come before trainers, because a trainer may ask a ps for
+ * the chief. */
+static struct roster_slot *next_peer(struct discovery *discovery, bool due) {
     const struct roster *roster = discovery->settings.roster;
     uint32_t count = roster->count + roster->left_out;
     for (uint32_t i = 0; i < count; i++) {
-        const struct roster_slot *slot =
+        struct roster_slot *slot =
             &roster->slots[count - 1 - discovery->next++ % count];
-        bool pending = false;
-        for (int c = 0; c < MAX_ANNOUNCEMENTS; c++)
-            pending |= discovery->announcements[c].slot == slot;
-        if (slot->state == ROSTER_ABSENT && !pending)
+        if (is_peer_wanted(discovery, slot, due))
             return slot;
     }
     return NULL;
 }
 
-/* Announces only to peers that have not joined: a member knows the chief. */
-void discovery_step(struct discovery *discovery, int64_t now) {
-    if (!discovery->address[0] || now - discovery->last_step < STEP_INTERVAL)
+static void begin_announcement(struct announcement *announcement,
+                               struct roster_slot *slot) {
+    *announcement = (struct announcement){.slot = slot};
+    if (!slot || slot->state != ROSTER_HELD)
         return;
-    discovery->last_step = now;
+    announcement->member = slot->incarnation;
+    slot->is_tried = true;
+}
+
+void discovery_step(struct discovery *discovery, int64_t now) {
+    bool due = now - discovery->last_step >= STEP_INTERVAL, more = true;
+    if (!discovery->address[0])
+        return;
+    if (due)
+        discovery->last_step = now;
     for (int i = 0; i < MAX_ANNOUNCEMENTS; i++) {
         struct announcement *announcement = &discovery->announcements[i];
-        if (announcement->slot && !advance(discovery, announcement, now))
+        if (!announcement->slot && more) {
+            begin_announcement(announcement, next_peer(discovery, due));
+            more = announcement->slot;
+        }
+        if (announcement->slot && (due || announcement->member) &&
+            !advance(discovery, announcement, now))
             close_announcement(announcement);
-        if (!announcement->slot)
-            *announcement =
-                (struct announcement){.slot = next_absent(discovery)};
     }
 }

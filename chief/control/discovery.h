@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Announces the chief's address to listed peers that have not joined, since
- * they may not know a chief. */
+ * they may not know a chief, and once to each that has: whether its address
+ * accepts a connection tells what a refusal means later (port_probe.h). */
 #ifndef CAPSTAN_DISCOVERY_H
 #define CAPSTAN_DISCOVERY_H
 
@@ -19,7 +20,7 @@ struct discovery_settings {
                                      unknown, nothing is announced */
     const struct link_keys *keys; /* the run's, or NULL */
     const struct cluster *cluster;
-    const struct roster *roster;
+    struct roster *roster;
     const struct log *log;
 };
 

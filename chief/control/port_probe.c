@@ -56,7 +56,7 @@ static int probe_error(struct port_probe *probe) {
 
 bool port_probe_refuses(struct port_probe *probe,
                         const struct roster_slot *slot, int64_t now) {
-    bool closed = slot->state == ROSTER_HELD && slot->closed && slot->port;
+    bool closed = slot->state == ROSTER_HELD && slot->closed && slot->accepts;
     int error = 0;
     if (!closed || probe->of != slot->closed) {
         port_probe_close(probe);

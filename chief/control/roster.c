@@ -98,6 +98,7 @@ static void roster_take(struct roster_slot *slot,
     slot->last_seen = now;
     slot->claimant = 0;
     slot->closed = 0;
+    slot->is_tried = slot->accepts = false;
 }
 
 /* Two processes with the same task: a mistake of the user, or the restart of a

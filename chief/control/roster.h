@@ -38,8 +38,10 @@ struct roster_slot {
                           0: none */
     int64_t claimed;   /* since when it is claimed without a message from the
                           member */
-    int64_t closed;    /* when the member's kernel closed its connection; 0: it
-                          has not, or the member has another one */
+    bool is_tried;  /* did this process connect to ADDRESS since it joined, */
+    bool accepts;   /* and was the connection accepted? */
+    int64_t closed; /* when the member's kernel closed its connection; 0: it
+                       has not, or the member has another one */
 };
 
 struct roster {

@@ -4,7 +4,9 @@
  * died. */
 #define STATE struct cluster_run *run
 
+#include "commands/launch/port.h"
 #include "tests/cluster/cluster_fixture.h"
+#include "tests/cluster/recording_proxy.h"
 #include "tests/lib/test.h"
 
 #include <jansson.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CONFIG = 2, RETRY = 138, TERMINATED = 143, INTERRUPTED = 130 };
 enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
@@ -298,6 +301,45 @@ TEST(without_a_launcher_the_death_of_a_worker_is_known_at_once) {
     cluster_run_await_soon(leader, "worker 1 joined from ");
     cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
     expect_rewinds(leader, 0);
+}
+
+/* Makes the address of task INDEX of TYPE in CLUSTER one of PORT. */
+static void move_task(json_t *cluster, const char *type, size_t index,
+                      uint16_t port) {
+    json_array_set_new(json_object_get(cluster, type), index,
+                       json_string(textf("127.0.0.1:%u", port)));
+}
+
+/* The chief's list has another port of worker 1, which nobody listens on, as
+ * that of a container is not published: its refusal shows nothing. */
+TEST(a_worker_that_does_not_listen_where_it_is_listed_is_dead_by_silence) {
+    struct cluster_fixture fixture;
+    uint16_t proxied, own;
+    int holder;
+    cluster_run_job(run, "{\"epochs\": 100000, \"timeouts\": {\"peer\": 3}}");
+    cluster_fixture_describe(&fixture, run, 1, 1, 2);
+    const char *chief = json_string_value(
+        json_array_get(json_object_get(run->cluster, "chief"), 0));
+    struct recording_proxy *proxy =
+        recording_proxy_open((uint16_t)atoi(strchr(chief, ':') + 1), &proxied);
+    assert_int_equal(port_reserve(&own, &holder, NULL), 0);
+    json_t *listed = json_deep_copy(run->cluster);
+    unsigned worker = cluster_fixture_find(&fixture, "worker", 1);
+    for (unsigned i = 0; i < fixture.count; i++)
+        if (i != worker)
+            cluster_fixture_start(&fixture, i);
+    move_task(run->cluster, "chief", 0, proxied);
+    move_task(run->cluster, "worker", 1, own);
+    cluster_fixture_start(&fixture, worker);
+    json_object_update(run->cluster, listed);
+    json_decref(listed);
+    struct cluster_process *leader = fixture.tasks[0].process;
+    cluster_run_await_soon(leader, "%)");
+    recording_proxy_close(&proxy); /* the kernel closes its connection */
+    assert_contains(
+        cluster_run_await_soon(leader, "chief: warning: worker 1 on"),
+        "silent for");
+    close(holder);
 }
 
 static void write_spare_job(struct cluster_run *run, const char *dir,

@@ -399,7 +399,8 @@ static const struct wait_call calls[CALLS] = {
                                   .code = RETRY, .limit = REACH},
                   [DROPPED] = {CUT_OFF, .code = RETRY, .limit = REACH},
                   [STOPPED] = {SILENT_PS, .code = RETRY, .limit = PEER},
-                  [KILLED] = {CLOSED_PS, " refuses", .code = RETRY,
+                  /* The chief may not have reached it yet. */
+                  [KILLED] = {"ps 0 on host ", " is gone: ", .code = RETRY,
                               .limit = PEER},
                   [SILENT] = {CUT_OFF, .code = RETRY, .limit = REACH},
                   [FOREIGN] = {CUT_OFF, .code = RETRY, .limit = REACH},

@@ -20,7 +20,7 @@ static int listen_for(struct roster_slot *slot) {
     assert_int_equal(listen(listener, 1), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&here, &size), 0);
     *slot = (struct roster_slot){
-        .state = ROSTER_HELD, .closed = 1, .port = ntohs(here.sin_port)};
+        .state = ROSTER_HELD, .closed = 1, .accepts = true};
     snprintf(slot->address, sizeof slot->address, "127.0.0.1:%u",
              ntohs(here.sin_port));
     return listener;
@@ -69,10 +69,10 @@ TEST(one_that_has_joined_again_or_is_gone_is_not_tried) {
     slot.state = ROSTER_VACATED;
     assert_false(refuses_at(&probe, &slot, TIME_S));
     slot.state = ROSTER_HELD;
-    slot.port = 0; /* it listens nowhere */
+    slot.accepts = false; /* it has never been reached */
     for (int64_t turn = 1; turn <= 4; turn++)
         assert_false(refuses_at(&probe, &slot, turn * TIME_S));
-    slot.port = 1;
+    slot.accepts = true;
     snprintf(slot.address, sizeof slot.address, "no number:1");
     assert_false(refuses_at(&probe, &slot, TIME_S));
     port_probe_close(&probe);
