@@ -38,7 +38,7 @@ from .torch_copies import (
     like,
 )
 from .torch_held import hold, let_go
-from .torch_passes import are_seen
+from .torch_passes import are_seen, is_within
 from .torch_tables import Rows
 
 if TYPE_CHECKING:
@@ -685,6 +685,8 @@ class Exchange:
         self._saved_at = -1  # and the count of steps
         self._waiting: list[Trained] = []  # of these, to be sent together
         self._waiting_bytes = 0
+        self._row_pass = -1  # autograd's task that sends rows, until its end
+        self._has_rows = False  # sent in this step
         # Gradients that are read until the wait: version, and what was sent.
         self._lent: dict[Trained, tuple[Tensor, int, Any]] = {}
         self._random = random.Random(0)  # the script has one of its own
@@ -1093,14 +1095,36 @@ class Exchange:
         self._copier.start(gradient, send)
         self._copier.send(wait=False)
 
+    def send_rows(self, name: str, gradient: Tensor, send: Send) -> None:
+        """As send(), within a backward pass, of rows of table NAME: each pass
+        adds to what the step has of them."""
+        task = torch._C._current_graph_task_id()
+        self._has_rows = True
+        if task != self._row_pass:
+            if self._row_pass >= 0 and not is_within():
+                raise wrong(
+                    "a backward pass failed after it had sent gradients of "
+                    f'rows, and another would add to them, of table "{name}": '
+                    "call optimizer.step() first, or end the run"
+                )
+            self._row_pass = task
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(self._end_row_pass)
+        self.send(gradient, send)
+
+    def _end_row_pass(self) -> None:
+        self._row_pass = -1
+
     def _send(self, t: Trained, sent: Tensor) -> None:
         self._copies.wait()
         self.run._push(t.number, sent.data_ptr(), t.nbytes, FULL, sent)
 
     def has_batch(self) -> bool:
         """Has this rank a gradient in this step?"""
-        return self.num_pushed > 0 or any(
-            t.parameter.grad is not None for t in self._turn
+        return (
+            self.num_pushed > 0
+            or self._has_rows
+            or any(t.parameter.grad is not None for t in self._turn)
         )
 
     def _check_in_model(self) -> None:
@@ -1286,6 +1310,8 @@ class Exchange:
     def end_step(self) -> None:
         """All is pushed."""
         self._check_untouched()
+        self._end_row_pass()
+        self._has_rows = False
         self._pushed.clear()
         self._sent = Sent()
         self.run.step(*self.run.reported)

@@ -4,6 +4,7 @@ they send: one for each parameter takes 1.6 us of the processor."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.autograd import Variable
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.variable import ImperativeEngine
 
 if TYPE_CHECKING:
@@ -46,6 +48,14 @@ class _Engine(ImperativeEngine):
 
 _own = Variable._execution_engine
 _engine = _Engine()
+
+
+def is_within() -> bool:
+    """Is this backward pass begun by a node of another?"""
+    frame = sys._getframe()
+    while frame and frame.f_code is not BackwardCFunction.apply.__code__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return bool(frame)
 
 
 def are_seen() -> bool:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import BackwardCFunction
 
 from .agreed import Agreed
 from .run import EMPTY, VOID
 from .torch_copies import like
 from .torch_exchange import Exchange, Trained, sums_of, wrong
-from .torch_passes import Passes
+from .torch_passes import Passes, is_within
 
 if TYPE_CHECKING:
     from .torch import Run
@@ -592,20 +591,12 @@ def _accumulates() -> bool:
     )
 
 
-def _is_within() -> bool:
-    """Is this backward pass begun by a node of another?"""
-    frame = sys._getframe()
-    while frame and frame.f_code is not BackwardCFunction.apply.__code__:
-        frame = frame.f_back  # type: ignore[assignment]
-    return bool(frame)
-
-
 def at_end_of_pass(name: str, function: Callable[[], None]) -> None:
     """Calls FUNCTION at the end of the backward pass that gives NAME's gradient.
 
     The end of a pass that has begun another in a node is out of reach here.
     """
-    if _is_within():
+    if is_within():
         raise wrong(
             f'the gradient of "{name}", the first of the step, is of a '
             "backward pass within another, whose end rule worker does not "
@@ -815,7 +806,7 @@ class Worker(Own):
     def _has_failed(self) -> bool:
         """Has the pass ended otherwise, as for want of memory?"""
         task = torch._C._current_graph_task_id()
-        return task != self._queued_in and not _is_within()
+        return task != self._queued_in and not is_within()
 
     def _end_seen(self) -> None:
         if self._queued:

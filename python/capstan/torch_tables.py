@@ -376,7 +376,9 @@ def _combined(
             _push(module, keys, host.numpy())
 
         rows.register_hook(
-            exchange.in_turns(lambda gradient: exchange.send(gradient, send))
+            exchange.in_turns(
+                lambda gradient: exchange.send_rows(table.name, gradient, send)
+            )
         )
     if isinstance(keys, tables.Bags) or not isinstance(module, EmbeddingBag):
         # Not the leaf: hooks of the script run before the push, and it may

@@ -433,6 +433,21 @@ class Errors(unittest.TestCase):
             self.assertIn("DistributedOptimizer", run.error("worker0"))
 
 
+    def test_rows_of_a_pass_that_failed(self):
+        """step() applies them; another pass in the step would add to them."""
+        for again, code in (False, 0), (True, 2):
+            with Cluster(
+                "torch_tables_ranks.py", "failing", 1, 1, again=again
+            ) as run:
+                found = run.wait()["worker0"]
+                self.assertEqual(found, code, run.error("worker0"))
+                if again:
+                    text = 'would add to them, of table "w"'
+                    self.assertIn(text, run.error("worker0"))
+                else:
+                    self.assertEqual(*run.result("worker0"))
+
+
 class Dlrm(frameworks.Example, unittest.TestCase):
     example = "dlrm.py"
     example_arguments = ("--steps", "4")

@@ -349,6 +349,42 @@ def pretrained(file, save=False, freeze=False, most=1000):
     print(json.dumps([first, last]), flush=True)
 
 
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("out of memory")
+
+
+def failing(again):
+    """A pass fails when rows have left; it is taken AGAIN, or step() follows,
+    another step, and one in which nothing else trains; prints the rows and
+    those of one pass in each step."""
+    capstan.init()
+    words = capstan.Embedding(DIM, name="w", init_range=0.0)
+    net = nn.ModuleList([words, nn.Linear(DIM, 1)])
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.5), net
+    )
+    for fails in Fails.apply, nn.Identity():
+        optimizer.zero_grad()
+        try:
+            dense = fails(net[1](torch.ones(DIM)))
+            (dense + net[0](IDS[:1])).sum().backward()
+        except RuntimeError:
+            if again:
+                net[0](IDS[:1]).sum().backward()
+        optimizer.step()
+    net[1].requires_grad_(False)
+    optimizer.zero_grad()
+    net[0](IDS[:1]).sum().backward()
+    optimizer.step()
+    print(json.dumps([net[0](IDS[:1]).tolist(), [[-1.5] * DIM]]))
+
+
 def loaded(file):
     """Without a run."""
     print(json.dumps([reading(file)]), flush=True)

@@ -1038,7 +1038,7 @@ enum status external_flush_rows(struct external *external,
     if (!status)
         status = send_writes(external, trainer, batch, why);
     waiter_leave(&external->waiter);
-    if (kind == CONTRIBUTION_ZERO && batch)
+    if (kind != CONTRIBUTION_OVERFLOWED && batch)
         kind = CONTRIBUTION_FULL;
     if (status || !trainer_push_rows(trainer, trainer->clock + 1, kind,
                                      kind == CONTRIBUTION_FULL ? batch : NULL))
