@@ -197,8 +197,8 @@ def _on_exit() -> None:
         if run.error:
             status = status_of(run.error)
         run._closed_because = (
-            "the run was closed as the main thread ended, and another goes on "
-            "with it: join() that thread first"
+            "the run was closed as the main thread ended: join() a thread that "
+            "goes on with it"
         )
         try:
             run.close()

@@ -627,6 +627,22 @@ def after_end():
     run.push(0, contribution=capstan.ZERO)
 
 
+def thread_after_end():
+    """A thread goes on after the script's end; prints its error."""
+    train(3)
+    run = capstan.current()
+
+    def go_on():
+        while not run.is_closed:
+            time.sleep(0.01)
+        try:
+            run.push(0, contribution=capstan.ZERO)
+        except capstan.ConfigError as error:
+            print(json.dumps(str(error)))
+
+    threading.Thread(target=go_on).start()
+
+
 def run_after_run(**keys):
     train(3, **keys)
     capstan.current().close()

@@ -784,6 +784,9 @@ class Failing(unittest.TestCase):
             expected = {"ps0": 0, "worker0": 2, "worker1": 2}
             self.assertEqual(run.wait(), expected)
             self.assertIn("the run is closed", run.error("worker1"))
+        with ranks("thread_after_end", 0, 1) as run:
+            self.assertEqual(run.wait(), {"worker0": 0})
+            self.assertIn("join() a thread", run.result("worker0"))
 
     def test_a_loss_that_is_not_a_number_is_named_on_every_rank(self):
         self.check("nan", "the loss is nan at step 6", 1)
