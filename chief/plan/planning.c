@@ -15,7 +15,9 @@
 #include "chief/take_over.h"
 #include "core/base/byte_size.h"
 #include "core/base/time.h"
+#include "core/tensor/rule.h"
 #include "core/tensor/schedule.h"
+#include "proto/plan/encoding.h"
 #include "proto/plan/plan.h"
 
 #include <stdio.h>
@@ -57,16 +59,21 @@ static uint64_t steps_completed(const struct run *run) {
            run->job->accumulation;
 }
 
-/* Copies in memory, of weights and state, are then a few hundredths of what
- * trainers send, which is the weights in each step; of tables they send some
- * rows. */
+/* A copy has weights and state; each trainer sends as many gradients in a step.
+ * Of tables it sends some rows. */
 static uint64_t steps_between_copies(const struct run *run) {
-    enum { STEPS = 100, STEPS_OF_TABLES = 1000 };
-    if (!run->job->replicas || !run->lineage || run->plan.num_holders < 2)
+    enum { ELEMENTS = 1 << 20 }; /* of any number the same */
+    const struct job *job = run->job;
+    if (!job->replicas || !run->lineage || run->plan.num_holders < 2)
         return 0;
-    return run->job->buddy_steps          ? run->job->buddy_steps
-           : run->plan.layout->num_tables ? STEPS_OF_TABLES
-                                          : STEPS;
+    uint64_t copied =
+        (1 + rule_slots(&job->optimizer)) * ELEMENTS * sizeof(float);
+    uint64_t sent =
+        run->roster.num_ranks * (uint64_t)encoding_bytes(job->wire, ELEMENTS);
+    return job->buddy_steps
+               ? job->buddy_steps
+               : run_schedule_copy_steps(
+                     copied, run->plan.layout->num_tables ? 0 : sent);
 }
 
 /* The run's schedule by step number. Every process derives from it when to save

@@ -406,7 +406,7 @@ static const struct job_key keys[] = {
      "1: each ps keeps a copy of its part in its memory and in that of another ps, from which the run goes on after a ps has died",
      U32(replicas, 0, 1), .default_value = "0"},
     {"strategy.buddy_steps",
-     "steps between two such copies; 0: 100, with tables 1000",
+     "steps between two such copies; 0: as many as keep them below 5 % of what trainers send, from 100 to 1000, with tables 1000",
      U64(buddy_steps, 0, MANY), .default_value = "0"},
     {"strategy.ps_threads",
      "threads that sum and update a ps's blocks; the results do not depend on it",

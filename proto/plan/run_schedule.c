@@ -73,6 +73,14 @@ uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
     return point < run_schedule->total ? point : run_schedule->total;
 }
 
+uint64_t run_schedule_copy_steps(uint64_t copied, uint64_t sent) {
+    enum { LEAST = 100, MOST = 1000, SHARE = 20 };
+    uint64_t steps = sent ? (copied + sent - 1) / sent : MOST;
+    return steps > MOST / SHARE    ? MOST
+           : steps < LEAST / SHARE ? LEAST
+                                   : SHARE * steps;
+}
+
 static bool crosses_multiple(uint64_t every, uint64_t before, uint64_t now) {
     return every && now / every > before / every;
 }

@@ -64,6 +64,12 @@ uint64_t run_schedule_next_multiple(const struct run_schedule *run_schedule,
 uint64_t run_schedule_point_steps(const struct run_schedule *run_schedule,
                                   uint64_t given);
 
+/* Steps between two copies in memory, each of COPIED bytes, where trainers send
+ * SENT bytes in a step (0: it is not known how many): so many that copies take
+ * at most a twentieth as much of the link. From 100, as more often their memory
+ * and the processors' time cost more than the link, to 1000. */
+uint64_t run_schedule_copy_steps(uint64_t copied, uint64_t sent);
+
 /* True if an epoch's end, or a multiple of every_steps, delta_every_steps or
  * buddy_steps, lies in (BEFORE, NOW]. */
 bool run_schedule_crosses_boundary(const struct run_schedule *run_schedule,

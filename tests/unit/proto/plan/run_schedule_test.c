@@ -197,3 +197,14 @@ TEST(a_run_has_fifty_points_or_more_if_the_job_gives_no_number) {
         assert_true(points >= 50 && points <= 125);
     }
 }
+
+TEST(copies_take_a_twentieth_of_what_trainers_send) {
+    static const uint64_t cases[][3] = {
+        {12, 8, 100},  {12, 2, 120},          {12, 1, 240},
+        {12, 7, 100},  {100, 9, 240},         {50, 1, 1000},
+        {51, 1, 1000}, {1ull << 60, 1, 1000}, {12, 0, 1000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(run_schedule_copy_steps(cases[i][0], cases[i][1]),
+                         cases[i][2]);
+}
