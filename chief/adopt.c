@@ -531,7 +531,9 @@ void adopt_step(struct run *run, int64_t now) {
     struct failure why;
     if (!adopt || adopt->is_decided || run->phase != RUN_JOINING)
         return;
-    enum adoption_verdict verdict = adoption_decide(&adopt->core, now);
+    enum adoption_verdict verdict = rewind_is_over(run)
+                                        ? ADOPTION_WAIT
+                                        : adoption_decide(&adopt->core, now);
     adopt->is_decided = verdict != ADOPTION_WAIT;
     run->is_adopting = !adopt->is_decided;
     if (verdict == ADOPTION_REWIND)

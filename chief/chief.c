@@ -5,6 +5,7 @@
 #include "chief/control/discovery.h"
 #include "chief/control/membership.h"
 #include "chief/control/watchdog.h"
+#include "chief/last_export.h"
 #include "chief/plan/bandwidth_probe.h"
 #include "chief/plan/memory_plan.h"
 #include "chief/plan/model_spec.h"
@@ -219,6 +220,7 @@ static void fail_start(struct run *run, const struct chief_settings *settings,
 
 static void close_run(struct run *run) {
     adopt_close(run);
+    last_export_close(run);
     trace_file_close(run);
     hang_report_close(run);
     histogram_board_close(run);
@@ -586,7 +588,7 @@ static void report_last_health(const struct run *run, struct health *health) {
 /* Makes and sends the plan, once it can be made. */
 static void chief_plan(struct run *run) {
     struct failure why;
-    if (!planning_prepare(run))
+    if (rewind_is_over(run) || !planning_prepare(run))
         return;
     if (checkpoint_policy_find_start(run, &why) ||
         buddies_find_start(run, &why))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "chief/rewind.h"
 
+#include "chief/last_export.h"
 #include "chief/run.h"
 #include "chief/take_over.h"
 #include "core/base/time.h"
@@ -429,53 +430,12 @@ static bool is_own_job(const struct run *run, const struct manifest *manifest) {
     return equal;
 }
 
-static enum status rewind_read_saved(void *context, uint32_t p, float *floats,
-                                     struct failure *why) {
-    return checkpoint_reader_parameter(context, p, SHARD_WEIGHTS, floats, why);
-}
-
-static enum status write_export(const char *path, const char *dir,
-                                const struct manifest *last,
-                                struct failure *why) {
-    struct checkpoint_reader *reader;
-    struct tensor_source source = {last->layout->parameters,
-                                   last->layout->num_parameters,
-                                   rewind_read_saved, NULL};
-    enum tensor_format format;
-    char folder[4096];
-    checkpoint_folder(dir, last->step, folder, sizeof folder);
-    enum status status = checkpoint_reader_open(&reader, folder, last, why);
-    source.context = reader;
-    if (!status)
-        status = tensor_format_of(path, &format, why);
-    if (!status)
-        status = tensor_file_write(path, format, &source, why);
-    checkpoint_reader_close(&reader);
-    return status;
-}
-
-/* The chief that died may have exported them or not. */
-static void export_last(struct run *run, const struct manifest *last) {
-    const char *path = run->job->export_path;
-    struct failure why;
-    if (!path)
-        return;
-    if (write_export(path, run->job->checkpoint.dir, last, &why))
-        snprintf(run->export_problem, sizeof run->export_problem, "%.500s",
-                 why.text);
-    else
-        log_info(run->log, "weights_exported",
-                 "exported the weights of the last checkpoint, of step %" PRIu64
-                 ", to %s",
-                 last->step, path);
-}
-
 bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
     struct manifest last = {0};
     struct failure why;
     bool found = false;
     if (run->end_checked)
-        return false;
+        return rewind_is_over(run) && last_export_is_done(run, step);
     run->end_checked = true;
     if (checkpoint_reader_newest(run->job->checkpoint.dir,
                                  CHECKPOINT_READER_ANY, &last, &found, run->log,
@@ -483,11 +443,14 @@ bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step) {
         !found)
         return false;
     bool is_over = last.final && last.run == dead && is_own_job(run, &last);
-    *step = last.step;
     if (is_over)
-        export_last(run, &last);
+        last_export_begin(run, &last);
     manifest_clear(&last);
-    return is_over;
+    return is_over && last_export_is_done(run, step);
+}
+
+bool rewind_is_over(const struct run *run) {
+    return run->last_export != NULL;
 }
 
 void rewind_stop_over(struct run *run, uint64_t dead, uint64_t step,
@@ -508,9 +471,12 @@ static void end_if_was_over(struct run *run) {
     uint64_t step = 0;
     uint64_t dead = dir_lock_dead_run(run->checkpoints.dir_lock);
     int64_t limit = time_from_seconds(run->job->timeouts.stop);
-    if (run->end_checked || run->phase != RUN_JOINING || !dead || run->adopt ||
-        rewind_chief_within(run) <= 0 || !is_any_member_away(run) ||
-        time_now() - run->opened < (limit > REJOINS ? limit : REJOINS))
+    if (run->phase != RUN_JOINING || !dead || run->adopt)
+        return;
+    if (!rewind_is_over(run) &&
+        (run->end_checked || rewind_chief_within(run) <= 0 ||
+         !is_any_member_away(run) ||
+         time_now() - run->opened < (limit > REJOINS ? limit : REJOINS)))
         return;
     if (rewind_was_over(run, dead, &step))
         rewind_stop_over(run, dead, step, "members");

@@ -123,8 +123,11 @@ void rewind_step(struct run *run);
 
 /* Was the run DEAD, whose chief died before RUN's, over but for its chief, with
  * a last checkpoint of STEP? It is looked for once, and export.path written
- * from it. */
+ * from it: true once that is done, so ask each turn. */
 bool rewind_was_over(struct run *run, uint64_t dead, uint64_t *step);
+
+/* Has it been found to be over? Nothing else begins then. */
+bool rewind_is_over(const struct run *run);
 
 /* Ends RUN, as DEAD was over: STEP is that of its last checkpoint, and MEMBERS
  * ("members", or so) are gone. */

@@ -177,6 +177,8 @@ struct run {
     uint32_t ps_here;         /* as the last turn has found them, */
     int64_t ps_here_since;    /* and since when */
     bool end_checked;         /* and looked for the end of a run before */
+    struct last_export *last_export; /* of that run; NULL: it was not over */
+    uint64_t last_step;              /* of its last checkpoint */
     bool is_rewinding;        /* another goes on from its newest checkpoint, */
     bool regroups;            /* as this one would, but with other ps */
     bool training_stopped;    /* it was stopped in RUN_TRAINING */

@@ -240,7 +240,7 @@ void take_over_step(struct run *run,
     if (run->phase != RUN_JOINING || !lineage || !lineage->count)
         return;
     int64_t waited = here_for(run, here, time_now());
-    if (run->is_adopting || here == run->roster.num_ps ||
+    if (run->is_adopting || run->last_export || here == run->roster.num_ps ||
         run->roster.num_ps + run->roster.left_out > REWIND_MAX_PS)
         return;
     struct missing missing = missing_ps(run);

@@ -417,7 +417,12 @@ TEST(a_chief_may_die_before_the_weights_are_exported) {
         if (t != left)
             kill_task(&fixture.tasks[t]);
     paused_file_resume(&held, true);
+    paused_file_open(&held, run, "out", "b.npz");
     struct cluster_process *chief = cluster_fixture_start(&fixture, 0);
+    paused_file_await(&held); /* and the chief answers */
+    cluster_run_signal(chief, SIGQUIT);
+    cluster_run_await_soon(chief, "chief (pid ");
+    paused_file_resume(&held, true);
     cluster_run_await_soon(chief, "exported the weights of the last");
     cluster_run_expect_soon(chief, 0);
     cluster_run_expect_soon(fixture.tasks[left].process, 0);
