@@ -60,7 +60,7 @@ static enum status write_export(void *context, int cancel,
     return status;
 }
 
-static void note_problem(struct run *run, const char *text) {
+static void note_export_problem(struct run *run, const char *text) {
     snprintf(run->export_problem, sizeof run->export_problem, "%.500s", text);
 }
 
@@ -71,7 +71,7 @@ void last_export_begin(struct run *run, struct manifest *last) {
     run->last_export = export;
     run->last_step = last->step;
     if (!export) {
-        note_problem(run, "no memory for it");
+        note_export_problem(run, "no memory for it");
         return;
     }
     export->manifest = *last;
@@ -83,13 +83,13 @@ void last_export_begin(struct run *run, struct manifest *last) {
     checkpoint_folder(run->job->checkpoint.dir, run->last_step, export->folder,
                       sizeof export->folder);
     if (background_task_open(&export->task, write_export, export, &why))
-        note_problem(run, why.text);
+        note_export_problem(run, why.text);
 }
 
 static void end_export(struct run *run, enum status status,
                        const struct failure *why) {
     if (status)
-        note_problem(run, why->text);
+        note_export_problem(run, why->text);
     else
         log_info(run->log, "weights_exported",
                  "exported the weights of the last checkpoint, of step %" PRIu64
