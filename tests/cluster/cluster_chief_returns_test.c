@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RETRY = 138, TERMINATED = 143 };
+enum { CONFIG = 2, RETRY = 138, TERMINATED = 143 };
 enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
 
 #define JOB                                                                    \
@@ -994,6 +994,34 @@ TEST(a_chief_with_another_job_is_refused_by_name) {
     }
     cluster_run_signal(chief, SIGTERM);
     cluster_run_expect_soon(chief, TERMINATED);
+}
+
+/* Beside it, on its port, or on another one with its checkpoint directory. */
+TEST(a_second_chief_beside_a_living_one_is_refused) {
+    struct cluster_fixture fixture;
+    job_by_hand(run, "a", "\"chief\": \"coordinate\"");
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    cluster_fixture_start_all(&fixture);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    job_by_hand(run, "b", "\"chief\": \"coordinate\"");
+    cluster_fixture_start_all(&fixture);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    cluster_run_await_soon(chief, "chief: checkpoint ");
+    struct cluster_process *held = fixture.tasks[1].process;
+    cluster_run_signal(held, SIGSTOP); /* the run does not end before them */
+    struct cluster_process *second = cluster_fixture_start(&fixture, 0);
+    json_array_set_new(json_object_get(run->cluster, "chief"), 0,
+                       json_string("localhost:0"));
+    struct cluster_process *third = cluster_fixture_start(&fixture, 0);
+    cluster_run_expect_soon(third, CONFIG);
+    cluster_fixture_expect_logged(third, "another run is using");
+    cluster_run_expect_soon(second, RETRY);
+    cluster_fixture_expect_logged(second, "is in use on this machine (pid");
+    cluster_run_signal(held, SIGCONT);
+    fixture.tasks[0].process = chief;
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_adopted(chief, 0);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 /* It is stopped, and its members leave it meanwhile. */
