@@ -86,8 +86,8 @@ void last_export_begin(struct run *run, struct manifest *last) {
         note_export_problem(run, why.text);
 }
 
-static void end_export(struct run *run, enum status status,
-                       const struct failure *why) {
+static void end_last_export(struct run *run, enum status status,
+                            const struct failure *why) {
     if (status)
         note_export_problem(run, why->text);
     else
@@ -107,7 +107,7 @@ bool last_export_is_done(struct run *run, uint64_t *step) {
     if (!export || !export->task)
         return true;
     if (background_task_poll(export->task, &status, &why)) {
-        end_export(run, status, &why);
+        end_last_export(run, status, &why);
         return true;
     }
     if (time_now() - export->began < time_from_seconds(limit))
