@@ -36,8 +36,8 @@ static struct cluster_process *start_with(struct cluster_run *run,
     snprintf(set, sizeof set, "checkpoint.dir=%s", dir);
     return cluster_run_start(run, dir,
                              WORDS("local", "--ps", num_ps, "--workers", "2",
-                                   "--max-restarts", "0", "--set", set,
-                                   "job.json"),
+                                   "--max-restarts", "0", "--set", set, "--set",
+                                   "strategy.recovery=end", "job.json"),
                              environment);
 }
 
