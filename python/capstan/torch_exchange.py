@@ -1234,6 +1234,8 @@ class Exchange:
         self._copies.wait()
         if len(self._pushed) == len(self.trained):
             return
+        if not self._pushed:
+            self.run._save_kept()  # of the last step, before this one begins
         turn = set(self._turn)
         for t in self.trained:
             if t in self._pushed:
