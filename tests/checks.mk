@@ -284,7 +284,7 @@ check-mlflow: $(BUILD)/capstan $(BUILD)/mlflow/ready ## tell MLflow's server fro
 MINUTES ?= 2
 EVERY ?= 15
 LEAST ?= 85
-drill: $(BUILD)/capstan ## train for MINUTES=2 while a process is killed each EVERY=15 s: LEAST=85 % of the samples that no kill would lose are to count
+drill: $(BUILD)/capstan ## train for MINUTES=2 while a process is killed each EVERY=15 s: LEAST=85 % of the samples that its rate between kills gives are to count
 	@rm -rf $(BUILD)/drill
 	@python3 tests/cluster/drill_figures.py $(BUILD)/capstan $(BUILD)/drill goodput $(MINUTES) $(EVERY) $(LEAST)
 

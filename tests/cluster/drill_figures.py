@@ -17,8 +17,9 @@ With the word shards: how soon a run goes on after a ps's death, over the size o
 shard. Two ps, a worker, batch 8, from checkpoints and from copies in memory.
 
 With the word goodput: the same job for about MINUTES, a process drawn evenly killed
-about each SECONDS, between two runs without kills. Ends with 1 if less than LEAST % of
-the samples that their rate gives in its time are in the weights.
+about each SECONDS, between two short runs without kills. Ends with 1 if less than LEAST
+% of the samples that its rate between kills gives in its time are in the weights: the
+rate of other runs is another one on a machine that has other work.
 """
 import json
 import re
@@ -45,6 +46,7 @@ JOB = {
 }
 BIN = 0.5  # seconds
 UNDISTURBED_STEPS = 3000
+RECOVERED = 5  # seconds after a kill its traces are gone
 SHARDS = [  # units of both hidden layers, steps, steps between copies, seconds
     (7000, 260, 20, "12"),
     (12000, 220, 10, "12"),
@@ -198,6 +200,18 @@ def rate_of(log):
     return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
 
 
+def rate_between_kills(log):
+    """Steps a second of the bins that no kill is near."""
+    points = points_of(log)
+    begin = points[0][0]
+    kills = [at - begin for at, text in log if "drill: kills" in text]
+    return statistics.mean(
+        rate
+        for at, rate in rates_of(log)
+        if all(at + BIN < kill or at > kill + RECOVERED for kill in kills)
+    )
+
+
 def goodput(capstan, folder, minutes, seconds, least):
     def undisturbed(name):
         return rate_of(run(capstan, folder, name, UNDISTURBED_STEPS, [])[1])
@@ -208,14 +222,15 @@ def goodput(capstan, folder, minutes, seconds, least):
     summary, log = run(capstan, folder, "drill", steps, flags)
     rates.append(undisturbed("after"))
     kills = sum("drill: kills" in text for _, text in log)
-    lost = summary["untrained_samples"] / JOB["train_batch_size"] / steps
-    share = 100 * (1 - lost) * rate_of(log) / statistics.mean(rates)
+    batch, rate = JOB["train_batch_size"], rate_between_kills(log)
+    counted = 1 - summary["untrained_samples"] / batch / steps
+    share = 100 * counted * rate_of(log) / rate
     print(
         f"{steps} steps with {kills} kills, {summary['steps_again']} computed again, "
-        f"{summary['untrained_samples']} of {steps * JOB['train_batch_size']} samples "
-        "not trained: "
-        f"{rate_of(log):.1f} steps/s, beside {rates[0]:.1f} before and {rates[1]:.1f} "
-        f"after without kills: {share:.1f} % of the samples count"
+        f"{summary['untrained_samples']} of {steps * batch} samples not trained: "
+        f"{rate_of(log):.1f} steps/s, and {rate:.1f} between kills ({rates[0]:.1f} in "
+        f"a run without kills before, {rates[1]:.1f} in one after): {share:.1f} % of "
+        "the samples that the rate between kills gives count"
     )
     if not kills or share < float(least):
         sys.exit(f"{kills} kills, {share:.1f} %, of at least {least}: see {folder}")
