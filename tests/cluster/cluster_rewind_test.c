@@ -381,23 +381,33 @@ TEST(another_ps_takes_over_from_one_that_does_not_come_back) {
     }
 }
 
+/* Also where the copies that it goes back to are of other ps than those that
+ * the plan has then. */
 TEST(a_ps_that_comes_late_has_its_place_the_next_time) {
-    struct cluster_fixture fixture;
-    undisturbed_by_hand(run, "");
-    write_spare_job(run, "b", 0.3, "");
-    unsigned ps = kill_by_hand(run, &fixture, 2, 2, "ps", 0);
-    unsigned other = cluster_fixture_find(&fixture, "ps", 1);
-    struct cluster_process *leader = fixture.tasks[0].process;
-    cluster_run_await_soon(leader, "so that the run goes on with 1 ps");
-    cluster_run_await_soon(leader, "the run goes on after step ");
-    cluster_fixture_start(&fixture, ps);
-    cluster_run_await_soon(leader, " is back: it waits");
-    cluster_run_signal(fixture.tasks[other].process, SIGKILL);
-    cluster_run_await_soon(leader, "ps 0 joined");
-    cluster_run_await_soon(leader, "after the loss of ps 1, without it: ");
-    cluster_fixture_expect(&fixture, other, 0, LONG);
-    expect_rewinds(leader, 2);
-    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    static const char *const mores[] = {
+        "", ", \"strategy\": {\"replicas\": 1, \"buddy_steps\": 40}, "
+            "\"optimizer\": {\"type\": \"Adam\"}"};
+    for (unsigned copies = 0; copies < 2; copies++) {
+        struct cluster_fixture fixture;
+        run = cluster_fixture_reset(state);
+        undisturbed_by_hand(run, mores[copies]);
+        write_spare_job(run, "b", 0.3, mores[copies]);
+        unsigned ps = kill_by_hand(run, &fixture, 2 + copies, 2, "ps", 0);
+        unsigned other = cluster_fixture_find(&fixture, "ps", 1);
+        struct cluster_process *leader = fixture.tasks[0].process;
+        cluster_run_await_soon(leader, textf("goes on with %u ps", 1 + copies));
+        cluster_run_await_soon(leader, "the run goes on after step ");
+        cluster_fixture_start(&fixture, ps);
+        cluster_run_await_soon(leader, " is back: it waits");
+        cluster_run_signal(fixture.tasks[other].process, SIGKILL);
+        if (copies)
+            cluster_run_await_soon(leader, "goes back to the copy of step ");
+        cluster_run_await_soon(leader, "ps 0 joined");
+        cluster_run_await_soon(leader, "after the loss of ps 1, without it: ");
+        cluster_fixture_expect(&fixture, other, 0, LONG);
+        expect_rewinds(leader, 2);
+        cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    }
 }
 
 /* As the others do. */
