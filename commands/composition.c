@@ -20,6 +20,7 @@
 #include "proto/cluster/cluster_rank.h"
 #include "worker/models/model.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -349,11 +350,20 @@ static struct job_source source_of(const struct options *options) {
                                .num_overrides = options->num_sets};
 }
 
+/* A relative path starts at the working directory FROM. */
+static const char *dir_set(const char *from, const char *dir, char *text,
+                           size_t size) {
+    bool starts = *from && dir[0] != '/';
+    snprintf(text, size, "checkpoint.dir=%s%s%s", starts ? from : "",
+             starts ? "/" : "", dir);
+    return text;
+}
+
 static enum status load_job(struct composition *composition, bool external,
                             const struct log *log, struct failure *why) {
     const struct options *options = composition->options;
     const char *sets[OPTIONS_MAX_SETS + 1];
-    char dir[4200];
+    char folder[PATH_MAX] = "", dir[2 * PATH_MAX];
     struct job_source source = source_of(options);
     source.overrides = sets;
     source.external = external;
@@ -362,13 +372,18 @@ static enum status load_job(struct composition *composition, bool external,
                            "this process leads the run and needs the job: "
                            "capstan run JOB.json");
     memcpy(sets, options->sets, sizeof options->sets);
+    const char *given = options->checkpoint_dir;
+    if (given && !getcwd(folder, sizeof folder))
+        return status_errno(why, FAILURE_SYSTEM_REFUSED, errno,
+                            "the current folder");
+    if (given)
+        sets[source.num_overrides++] = dir_set(folder, given, dir, sizeof dir);
     enum status status = job_load(&composition->job, &source, log, why);
     const char *model_dir = composition->cluster->model_dir;
     if (status || composition->job->checkpoint.dir || !model_dir)
         return status;
     job_free(&composition->job);
-    snprintf(dir, sizeof dir, "checkpoint.dir=%s", model_dir);
-    sets[source.num_overrides++] = dir;
+    sets[source.num_overrides++] = dir_set("", model_dir, dir, sizeof dir);
     return job_load(&composition->job, &source, NULL, why);
 }
 

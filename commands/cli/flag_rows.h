@@ -190,7 +190,7 @@ SAME(TEXT, table, CKPT_EXPORT, "table", "NAME",
 FLAG(SWITCH, coordinate, RUN, "coordinate", NULL,
      "the chief does not train unless the job says so")
 FLAG(TEXT, checkpoint_dir, RUN, "checkpoint-dir", "DIR",
-     "evaluator: the checkpoint directory to evaluate")
+     "the job's checkpoint.dir; evaluator: the one to evaluate")
 FLAG(REAL, join_timeout, RUN, "join-timeout", "SECONDS",
      "time to wait for the chief (default: 600)", .min = DBL_TRUE_MIN,
      .max = INFINITY, .takes = "seconds above 0")

@@ -5,6 +5,8 @@
 #include "tests/cluster/cluster_clicks.h"
 #include "tests/lib/test.h"
 
+#include <unistd.h>
+
 #include <math.h>
 #include <signal.h>
 
@@ -80,6 +82,20 @@ TEST(an_evaluator_with_tables_finds_what_the_run_does) {
     }
     assert_true(json_real_value(json_object_get(last, "test_auc")) > 0.9);
     assert_contains(cluster_run_errors(evaluator), ", logloss ");
+}
+
+/* The same words may stand in the commands of all tasks. */
+TEST(the_directory_option_is_that_of_the_job_too) {
+    cluster_run_job(run, "{\"steps\": 10, \"checkpoint\": {\"dir\": "
+                         "\"other\"}}");
+    cluster_run_expect_soon(
+        cluster_run_start(run, "run",
+                          WORDS("run", "--checkpoint-dir", "given", "job.json"),
+                          NULL),
+        0);
+    assert_int_equal(
+        access(cluster_run_path(run, "given/step-000000010"), F_OK), 0);
+    assert_int_equal(access(cluster_run_path(run, "other"), F_OK), -1);
 }
 
 TEST(a_missing_directory_option_is_named) {
