@@ -200,8 +200,8 @@ bool link_next_closed(struct link *link, uint32_t *peer);
 
 /* Server, once a loop turn: handles accepted, ended and overdue connections. If
  * there is something to log about a misbehaving peer (another protocol, too
- * long a frame, closed for lack of descriptors, lost shared memory) and
- * link_may_log allows it, fills TEXT and returns true. */
+ * long a frame, closed for lack of descriptors, lost shared memory) that was
+ * not logged in the last ten seconds, fills TEXT and returns true. */
 bool link_bad_peer(struct link *link, char *text, size_t size);
 
 /* Rate-limits log lines about peers: may TEXT be logged now? The same text once

@@ -150,7 +150,9 @@ struct link {
     struct link_reply replies[LINK_REPLIES];
     double rate;  /* bytes a second of each connection; 0: unknown */
     bool limited; /* the client's connection is limited to its rate */
-    struct link_logged logged[LINK_LOGGED];
+    struct link_logged logged[LINK_LOGGED]; /* in words of peers; and when each
+                                               violation was logged last */
+    int64_t violation_logged[LINK_VIOLATIONS];
 };
 
 /* Bytes that CURVE adds to a part of a message (RFC 26: "\x07MESSAGE", a nonce

@@ -637,8 +637,10 @@ bool link_bad_peer(struct link *link, char *text, size_t size) {
         guard_lock(link);
         link->violations[i] = false;
         pthread_mutex_unlock(&link->mutex);
-        if (!link_may_log(link, violation_text(link, i)))
+        int64_t now = time_now(), said = link->violation_logged[i];
+        if (said && now - said < LOG_INTERVAL)
             continue;
+        link->violation_logged[i] = now;
         snprintf(text, size, "%s", violation_text(link, i));
         return true;
     }

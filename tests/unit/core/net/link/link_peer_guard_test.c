@@ -68,11 +68,14 @@ TEST(a_header_of_four_gib_closes_the_connection) {
 
 LINK_FIXTURE_SHM(a_header_of_four_gib_closes_the_connection);
 
+/* Also where other peers have said all that they may in the log. */
 TEST(an_http_request_logs_one_line_about_a_bad_peer) {
     static const char request[] = "GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: "
                                   "curl/7.88.1\r\nAccept: */*\r\n\r\n";
     char text[128];
     link_fixture_connect(fixture);
+    for (int i = 0; i < 1000; i++)
+        link_may_log(fixture->server_link, textf("%d bytes", i));
     int peer_socket = link_fixture_connect_plain(fixture->port);
     assert_int_equal(write(peer_socket, request, strlen(request)),
                      strlen(request));
