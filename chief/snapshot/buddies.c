@@ -82,6 +82,8 @@ struct buddies_set *buddies_begin(struct run_buddies *buddies, uint64_t step,
         return NULL;
     }
     clear_set(place);
+    if (step > buddies->newest)
+        buddies->newest = step;
     *place = (struct buddies_set){.step = step,
                                   .since = now,
                                   .num_ps = num_ps,
@@ -94,6 +96,14 @@ static bool is_written(const struct buddies_set *set) {
     for (uint32_t i = 0; i < set->num_ps; i++)
         if (!set->parts[i].written)
             return false;
+    return true;
+}
+
+bool buddies_is_due(struct run_buddies *buddies, uint64_t every,
+                    uint64_t step) {
+    if (step / every <= buddies->every_seen || step <= buddies->newest)
+        return false;
+    buddies->every_seen = step / every;
     return true;
 }
 
@@ -133,15 +143,13 @@ bool buddies_are_chosen(uint64_t copy, uint32_t in_vain, bool has_saved,
     return !has_saved || (saved < copy && in_vain < TRIES);
 }
 
-/* Are the blocks of MANIFEST where the plan has them? Partitions, of which all
- * ps have some, follow from the number of ps. */
+/* Are the blocks and partitions of MANIFEST where the plan has them? */
 static bool is_placed_so(const struct run *run,
                          const struct manifest *manifest) {
-    uint32_t b = 0, count = run->plan.layout->num_blocks;
+    uint32_t b = 0, count = layout_units(run->plan.layout);
     while (b < count && manifest->block_file[b] == run->plan.ps_of_block[b])
         b++;
-    return b == count && (!run->plan.layout->num_tables ||
-                          manifest->num_files == run->roster.num_ps);
+    return b == count && manifest->num_files == run->plan.num_holders;
 }
 
 static void forget_copy(struct rewind_copy *copy) {
@@ -485,14 +493,11 @@ void buddies_receive(struct run *run, const struct roster_slot *slot,
 /* With staleness, where the ps count no rounds. */
 static bool is_copy_due(struct run *run) {
     uint64_t every = run->plan.schedule.buddy_steps, step = run_step(run);
-    if (!every || run_synchronous(run) || !run->metrics.began ||
-        !run->membership.view_sent || run->shutdown.interrupted ||
-        run->buddies.ordered || snapshot_coordinator_is_requesting(run) ||
-        step / every <= run->buddies.every_seen ||
-        step >= run->plan.schedule.total)
-        return false;
-    run->buddies.every_seen = step / every;
-    return true;
+    return every && !run_synchronous(run) && run->metrics.began &&
+           run->membership.view_sent && !run->shutdown.interrupted &&
+           !run->buddies.ordered && !snapshot_coordinator_is_requesting(run) &&
+           step < run->plan.schedule.total &&
+           buddies_is_due(&run->buddies, every, step);
 }
 
 static void warn_without_copies(struct run *run) {
@@ -519,6 +524,8 @@ static void begin_copies(struct run *run) {
     run->buddies.has_begun = true;
     run->buddies.complete_at = time_now();
     warn_without_copies(run);
+    if (!every && run->lineage)
+        forget_copy(&run->lineage->copy); /* the ps have closed it */
     if (!every)
         return;
     run->buddies.every_seen = run->plan.schedule.start / every;

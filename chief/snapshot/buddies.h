@@ -40,7 +40,8 @@ struct buddies_set {
 struct run_buddies {
     struct buddies_set sets[BUDDIES_SETS];
     uint64_t ordered;    /* the step that ps fetch from each other; 0: none */
-    uint64_t every_seen; /* staleness: the last multiple that was due */
+    uint64_t every_seen; /* staleness: the last multiple that was due, */
+    uint64_t newest;     /* and the newest step that a ps has copied */
     uint64_t complete;   /* the newest step of this run; 0: none */
     bool has_begun;      /* training has */
     int64_t complete_at; /* when it was, or when training began */
@@ -63,6 +64,10 @@ bool buddies_is_on_two(const struct buddies_set *set);
 /* Where none is ordered, orders the newest set that all ps have written, which
  * it returns, and forgets older ones. NULL: there is none. */
 struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now);
+
+/* With staleness: is a copy due at STEP, one each EVERY steps? Not one of a
+ * step that has been copied, perhaps with fewer updates. */
+bool buddies_is_due(struct run_buddies *buddies, uint64_t every, uint64_t step);
 
 /* SET is complete, or given up. */
 void buddies_forget(struct run_buddies *buddies, struct buddies_set *set);

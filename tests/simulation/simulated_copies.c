@@ -271,12 +271,9 @@ bool simulated_copies_are_due(struct simulated *s) {
     struct run_buddies *buddies = &s->chief.buddies;
     uint64_t every = s->run_schedule.buddy_steps,
              step = simulated_chief_step_reached(s);
-    if (!every || simulated_synchronous(s) || !s->chief.began ||
-        buddies->ordered || step / every <= buddies->every_seen ||
-        step >= s->scenario.total)
-        return false;
-    buddies->every_seen = step / every;
-    return true;
+    return every && !simulated_synchronous(s) && s->chief.began &&
+           !buddies->ordered && step < s->scenario.total &&
+           buddies_is_due(buddies, every, step);
 }
 
 static void complete(struct simulated *s, struct buddies_set *set) {

@@ -92,3 +92,17 @@ TEST_WITH(setup, teardown, who_does_not_fetch_the_other_part_is_named) {
     tell_fetched(&fixture->run, 0);
     expect_given_up(fixture);
 }
+
+/* The state at a step that was asked for may be that of a later one, the
+ * multiple that is due next. */
+TEST(no_step_is_copied_twice) {
+    struct run_buddies buddies = {0};
+    assert_true(buddies_is_due(&buddies, 2, 2));
+    assert_non_null(buddies_begin(&buddies, 4, PS, TRAINERS, 0));
+    assert_false(buddies_is_due(&buddies, 2, 4));
+    assert_true(buddies_is_due(&buddies, 2, 5));
+    assert_false(buddies_is_due(&buddies, 2, 5));
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (buddies.sets[i].step)
+            buddies_forget(&buddies, &buddies.sets[i]);
+}
