@@ -82,6 +82,8 @@ static bool may_go_back(const struct run *run) {
         ((!run->checkpoints.has_saved && !run->lineage->copy.manifest) ||
          find_fixed(run)))
         return false;
+    if (run->starts_once && run->roster.slots[0].state != ROSTER_HELD)
+        return false; /* rank 0 is awaited, and nothing starts it again */
     return (job->checkpoint.dir || run->plan.schedule.buddy_steps) &&
            !is_in_vain(run) && job->recovery != JOB_END &&
            !run->shutdown.interrupted;
@@ -369,6 +371,37 @@ static void target_text(const struct run *run, char *text, size_t size) {
                  saved ? run->checkpoints.folder : "");
 }
 
+void rewind_note_death(struct run *run, const struct roster_slot *slot) {
+    if (!run->is_rewinding)
+        return;
+    if (slot->role != CLUSTER_PS)
+        run->lineage->ranks[slot->rank].is_away |=
+            run->starts_once && slot->rank > 0;
+    else if (slot->index < REWIND_MAX_PS)
+        run->lineage->ps[slot->index].is_lost = true;
+}
+
+/* Where no process is started again, one that has not come back is not awaited
+ * any longer than one that is silent. */
+static void give_up_absent(struct run *run) {
+    char name[64];
+    if (!run->starts_once || run->phase != RUN_JOINING ||
+        !rewind_is_second(run) ||
+        time_now() - run->opened < time_from_seconds(run->job->timeouts.peer))
+        return;
+    take_over_note_lost(run);
+    for (uint32_t r = 1; r < run->roster.num_ranks; r++)
+        run->lineage->ranks[r].is_away |=
+            run->roster.slots[r].state != ROSTER_HELD;
+    if (run->roster.slots[0].state == ROSTER_HELD)
+        return;
+    roster_name(&run->roster.slots[0], name, sizeof name);
+    run_stop(run, FAILURE_PEER_LOST,
+             "%s has not joined again within %g s (timeouts.peer), and no "
+             "process is started in its place",
+             name, run->job->timeouts.peer);
+}
+
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed) {
     char target[sizeof run->checkpoints.folder + 64];
@@ -486,6 +519,7 @@ void rewind_step(struct run *run) {
     const struct job *job = run->job;
     char name[64];
     end_if_was_over(run);
+    give_up_absent(run);
     if (run->rewind_checked || run->phase != RUN_TRAINING ||
         job->model.type != JOB_EXTERNAL ||
         !(job->checkpoint.dir || run->plan.schedule.buddy_steps) ||

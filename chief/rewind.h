@@ -79,6 +79,10 @@ struct rewind_lineage {
 /* STATUS_CONFIG: RUN's job wants it to go back, and such a run cannot. */
 enum status rewind_check(const struct run *run, struct failure *why) MUST_CHECK;
 
+/* The member of SLOT has died while RUN ends to go back: the next run does not
+ * await it as one that lives. */
+void rewind_note_death(struct run *run, const struct roster_slot *slot);
+
 /* Ends RUN to go back, since the member of SLOT is gone, which DEPARTED
  * describes ("ps 1 on host a (pid 7) ..."). False: it goes on without it, or it
  * cannot go back. */

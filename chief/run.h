@@ -176,7 +176,9 @@ struct run {
     bool rewind_checked;      /* rewind_step has done its part, */
     uint32_t ps_here;         /* as the last turn has found them, */
     int64_t ps_here_since;    /* and since when */
-    bool end_checked;         /* and looked for the end of a run before */
+    uint32_t ps_too_few; /* so many cannot take over from the others; 0: it has
+                            not been found */
+    bool end_checked;    /* and looked for the end of a run before */
     struct last_export *last_export; /* of that run; NULL: it was not over */
     uint64_t last_step;              /* of its last checkpoint */
     bool is_rewinding;        /* another goes on from its newest checkpoint, */

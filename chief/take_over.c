@@ -88,8 +88,7 @@ bool take_over_is_in_vain(const struct run *run,
 bool take_over_may_follow(const struct run *run) {
     bool waits = run->phase == RUN_JOINING && run->lineage &&
                  run->lineage->count && !run->lineage->needs_all &&
-                 (run->job->checkpoint.dir || run->job->replicas) &&
-                 run->roster.num_ps > 1;
+                 take_over_may_begin(run) && run->roster.num_ps > 1;
     return run->roster.left_out || waits;
 }
 
@@ -191,7 +190,7 @@ static int64_t longest_wait(const struct run *run,
     int64_t spare = time_from_seconds(run->job->timeouts.spare);
     if (missing->are_last)
         return 0;
-    if (spare && run->together)
+    if (spare && run->together && !run->starts_once)
         spare += LONGEST_RESTART;
     return missing->are_lost || spare > HEARD_WITHIN ? spare : HEARD_WITHIN;
 }
@@ -244,16 +243,17 @@ void take_over_step(struct run *run,
         run->roster.num_ps + run->roster.left_out > REWIND_MAX_PS)
         return;
     struct missing missing = missing_ps(run);
-    if (lineage->needs_all && missing.are_last)
+    bool needs_more = lineage->needs_all || (here && here == run->ps_too_few);
+    if (needs_more && missing.are_last)
         stop_without_ps_of(run, &missing);
-    if (lineage->needs_all || waited < longest_wait(run, &missing) ||
+    if (needs_more || waited < longest_wait(run, &missing) ||
         (!here && !missing.are_last))
         return;
     if (can_take_over(run, have_copies(run)))
         leave_out(run, &missing);
     else if (missing.are_last)
         stop_without_ps_of(run, &missing);
-    lineage->needs_all = run->phase == RUN_JOINING;
+    run->ps_too_few = here;
 }
 
 void take_over_begin_next(struct run *run) {

@@ -745,6 +745,7 @@ static void declare_dead(struct run *run, struct roster_slot *slot,
     }
     log_warning(run->log, "member_died", "%s%s%s", departed, since,
                 consequence(run, ps));
+    rewind_note_death(run, slot);
     remove_member(run, slot, departed);
 }
 

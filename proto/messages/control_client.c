@@ -989,7 +989,8 @@ static void record_own_death(const struct control_client *client,
     bool is_ps = client->member->role == CLUSTER_PS;
     bool ends = !plan->checkpoint_dir[0] && !plan->buddy_steps &&
                 (plan->strategy == JOB_ALLREDUCE || is_ps);
-    bool spare = is_ps && plan->checkpoint_dir[0] && plan->n_ps > 1;
+    bool spare = is_ps && plan->n_ps > 1 &&
+                 (plan->checkpoint_dir[0] || plan->buddy_steps);
     if ((ends || spare) && !client->member->chief_inproc)
         launch_record_write_deaths(client->member->record,
                                    ends ? LAUNCH_RECORD_OWN

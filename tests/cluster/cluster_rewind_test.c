@@ -611,6 +611,45 @@ TEST(without_restarts_a_ps_of_local_is_replaced_at_once) {
     expect_end(run, local, 1);
 }
 
+/* Rank 0 is awaited, and nothing starts it: nobody waits for timeouts.recover.
+ */
+TEST(without_restarts_a_ps_ends_the_run_that_worker_0_has_left) {
+    cluster_run_job(run, JOB);
+    struct cluster_process *local = start(
+        run, "none", WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
+    struct pids pids = await_pids(local);
+    cluster_run_await_soon(local, "chief: checkpoint ");
+    assert_int_equal(kill(pids.workers[0], SIGKILL), 0);
+    cluster_run_await_soon(local, "nothing of worker 0's share");
+    assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
+    cluster_run_expect_soon(local, RETRY);
+}
+
+/* At once, or while the others join again. */
+TEST(without_restarts_a_worker_that_dies_with_a_ps_is_not_awaited) {
+    static const char *const waits[] = {"after the loss of", "ps 0 joined"};
+    for (unsigned i = 0; i < 2; i++) {
+        run = cluster_fixture_reset(state);
+        cluster_run_job(run, JOB);
+        struct cluster_process *local =
+            start(run, "none",
+                  WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0",
+                        "--set", "timeouts.peer=3"));
+        struct pids pids = await_pids(local);
+        cluster_run_await_soon(local, "chief: checkpoint ");
+        if (!i)
+            assert_int_equal(kill(pids.workers[1], SIGKILL), 0);
+        assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
+        if (i) {
+            cluster_run_await_soon(local, "the run goes back to its");
+            assert_int_equal(kill(pids.workers[1], SIGKILL), 0);
+        }
+        cluster_run_await_soon(local, waits[i]);
+        cluster_run_expect(local, 0, LONG);
+        expect_rewinds(local, 1);
+    }
+}
+
 TEST(a_worker_of_local_is_started_again_and_trains_on) {
     cluster_run_job(run, JOB);
     struct cluster_process *local =
