@@ -298,6 +298,10 @@ PUBLIC int capstan_skips(capstan_run *run) {
     return external_skips(run->external);
 }
 
+PUBLIC unsigned capstan_backup_workers(capstan_run *run) {
+    return external_backup_workers(run->external);
+}
+
 static enum status read_declared(struct parameter *parameter,
                                  const struct capstan_tensor *tensor,
                                  struct failure *why) {
@@ -508,12 +512,31 @@ PUBLIC int capstan_state(capstan_run *run, uint32_t number, const char *key,
 PUBLIC int capstan_epoch(capstan_run *run, uint64_t number) {
     if (is_over(run))
         return over_result(run);
-    return result_of(run, external_epoch(run->external, number), TIME_NEVER);
+    return result_of(run, external_epoch(run->external, number, 0), TIME_NEVER);
+}
+
+PUBLIC int capstan_epoch_begun(capstan_run *run, uint64_t number,
+                               uint64_t steps) {
+    if (is_over(run))
+        return over_result(run);
+    return result_of(run, external_epoch(run->external, number, steps),
+                     TIME_NEVER);
 }
 
 PUBLIC int capstan_rewinds(capstan_run *run, int rewinds) {
     if (is_over(run))
         return over_result(run);
+    struct external_place place;
+    struct failure why;
+    external_place(run->external, &place);
+    if (rewinds && place.backup_workers) {
+        status_fail(
+            &why, FAILURE_WRONG_CALL,
+            "capstan_rewinds with strategy.backup_workers, where a late "
+            "rank keeps nothing to go back to: leave it out, or set "
+            "that to 0");
+        return end_run(run, &why);
+    }
     external_set_rewinds(run->external, rewinds != 0);
     return 0;
 }

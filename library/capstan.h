@@ -115,6 +115,18 @@ uint64_t capstan_staleness(const capstan_run *run);
  * capstan_start then. */
 int capstan_skips(capstan_run *run);
 
+/* After capstan_join: the run's strategy.backup_workers. If it is not 0, steps
+ * close without a rank that is late: what it pushes then is not applied, and
+ * capstan_step waits for the weights of the last step that closed.
+ * capstan_where says which that is: steps closed without this rank if it is
+ * more than one after the step before, and the next step is of the one behind
+ * it, with the batch of that. Before capstan_start a caller says by this call
+ * that it follows that; one that has not is refused there then. Optimizer
+ * "None", tables, capstan_keep, capstan_rewinds and capstan_had_batch do not go
+ * with it. A step uses the values (capstan_set) of the lowest rank that is in
+ * it: set them alike on all ranks, by the step of capstan_where. */
+unsigned capstan_backup_workers(capstan_run *run);
+
 enum capstan_dtype {
     CAPSTAN_FLOAT32 = 0,
     CAPSTAN_INT64 = 1, /* CAPSTAN_ASSIGNED only */
@@ -414,22 +426,26 @@ int capstan_is_behind(capstan_run *run);
 
 /* Ends the step: every tensor has been pushed. LOSS is the mean over SAMPLES;
  * CORRECT of them were classified right (0: not known). A loss that is not
- * finite is an error on all ranks. Waits for the weights only with staleness
- * or at the last step. */
+ * finite is an error on all ranks. Waits for the weights only with staleness,
+ * with backup workers or at the last step. */
 int capstan_step(capstan_run *run, double loss, uint64_t samples,
                  uint64_t correct, enum capstan_outcome *outcome,
                  double seconds);
 
-/* Without staleness, after capstan_wait for all tensors: has any rank brought
- * bytes of a tensor to the last step, or CAPSTAN_VOID? A rank whose data is
- * over pushes CAPSTAN_EMPTY in each step until none has: then all ranks are at
- * the same step. */
+/* Without staleness and backup workers, after capstan_wait for all tensors: has
+ * any rank brought bytes of a tensor to the last step, or CAPSTAN_VOID? A rank
+ * whose data is over pushes CAPSTAN_EMPTY in each step until none has: then all
+ * ranks are at the same step. */
 int capstan_had_batch(capstan_run *run);
 
 /* Epoch NUMBER begins with the next step. What rank 0 tells is saved in
  * checkpoints, and capstan_where of a resumed run has it; with
  * checkpoint.every_epochs a checkpoint follows the end of an epoch. */
 int capstan_epoch(capstan_run *run, uint64_t number);
+
+/* The same of an epoch that began STEPS steps ago, as a rank tells that has
+ * missed its beginning (capstan_backup_workers). Without staleness. */
+int capstan_epoch_begun(capstan_run *run, uint64_t number, uint64_t steps);
 
 /* Collectives among the run's trainers, after capstan_join, before the model is
  * declared or between steps, in any mode. All ranks call the same in the same

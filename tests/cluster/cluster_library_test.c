@@ -152,6 +152,101 @@ TEST(a_wrong_call_is_named_on_every_rank) {
                                  cases[i].text);
 }
 
+static double counted(const json_t *late, unsigned rank, const char *key) {
+    const json_t *one = json_array_get(late, rank);
+    const json_t *number = json_object_get(one, key);
+    assert_true(json_is_integer(number));
+    return (double)json_integer_value(number);
+}
+
+/* Of rank RANK, as it prints at its end. */
+struct backed {
+    unsigned long long taken, missed, updates;
+    double applied; /* half the sum */
+};
+
+static void read_backed(const struct cluster_process *local, unsigned rank,
+                        struct backed *found) {
+    const char *line =
+        strstr(cluster_run_output(local), textf("rank %u: ", rank));
+    assert_non_null(line);
+    assert_int_equal(sscanf(line, "rank %*u: %llu %llu %llu %lf", &found->taken,
+                            &found->missed, &found->updates, &found->applied),
+                     4);
+}
+
+/* `caller NAME` of three ranks, one of which a step does not await; the
+ * caller's: what the summary says of each. */
+static json_t *play_backed(void **state, const char *name,
+                           struct cluster_process **local) {
+    struct cluster_run *run = cluster_fixture_reset(state);
+    const char *path = cluster_run_path(run, "summary.json");
+    setenv("CAPSTAN_SUMMARY", path, 1);
+    *local = start(run, "2", "3", name,
+                   SETS("optimizer.params.lr=1", "steps=100",
+                        "strategy.backup_workers=1"));
+    cluster_run_expect_soon(*local, 0);
+    unsetenv("CAPSTAN_SUMMARY");
+    json_t *summary = json_load_file(path, 0, NULL);
+    json_t *late = json_incref(json_object_get(summary, "late"));
+    assert_int_equal(json_array_size(late), 3);
+    json_decref(summary);
+    return late;
+}
+
+/* Each step applies two of the three gradients, each of them once. */
+TEST(a_late_rank_goes_on_with_the_present_step) {
+    struct cluster_process *local;
+    json_t *late = play_backed(state, "backed", &local);
+    double sum = 0;
+    for (unsigned r = 0; r < 3; r++) {
+        struct backed found;
+        read_backed(local, r, &found);
+        double lacks = counted(late, r, "missed") + counted(late, r, "late");
+        unsigned long long applied = (unsigned long long)found.applied;
+        unsigned long long own = applied >> (8 * r) & 0xff;
+        assert_true((double)applied == found.applied);
+        assert_true(counted(late, r, "missed") == (double)found.missed);
+        assert_int_equal(found.taken + found.missed, 100);
+        assert_true((double)own == 100 - lacks);
+        assert_true(r < 2 || found.missed >= 10);
+        sum += (double)own;
+    }
+    assert_true(sum == 200);
+    json_decref(late);
+}
+
+/* Of a step without a batch of one rank the other's gradient counts twice; one
+ * that overflowed applies none. */
+TEST(a_late_rank_shares_means_and_overflows) {
+    struct cluster_process *local;
+    json_decref(play_backed(state, "backed-kinds", &local));
+    for (unsigned r = 0; r < 3; r++) {
+        struct backed found;
+        read_backed(local, r, &found);
+        unsigned long long applied = (unsigned long long)found.applied;
+        assert_true((double)applied == found.applied);
+        assert_in_range(found.updates, 95, 100);
+        assert_int_equal((applied & 0xff) + (applied >> 8 & 0xff) +
+                             (applied >> 16),
+                         2 * found.updates);
+    }
+}
+
+TEST(what_does_not_go_with_backup_workers_is_named) {
+    static const char *const cases[][2] = {
+        {"backed-not", "has not called capstan_backup_workers"},
+        {"backed-means", "with optimizer None"},
+        {"backed-keeps", "kept \"state\" with strategy.backup_workers"},
+        {"backed-rewinds", "capstan_rewinds with strategy.backup_workers"},
+        {"backed-asks", "capstan_had_batch with strategy.backup_workers"},
+    };
+    setenv("CAPSTAN_SET", "strategy.backup_workers=1\n", 1);
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_on_every_rank(state, 1, cases[i][0], CONFIG, cases[i][1]);
+    unsetenv("CAPSTAN_SET");
+}
+
 /* Nobody else is started. */
 TEST(a_call_before_the_join_is_named_at_once) {
     char caller[PATH_MAX];

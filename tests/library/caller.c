@@ -1055,6 +1055,126 @@ static int asks_behind(struct caller *caller) {
     return expect(false, "what capstan_kept returned", result);
 }
 
+static void await_file(const char *name) {
+    while (access(name, F_OK))
+        usleep(1000);
+}
+
+/* What rank R brings in each step: half their sum over a run of at most 255
+ * steps has a digit, of base 256, for each rank. */
+static float backed_gradient(int r) {
+    static const float of[] = {2, 512, 131072};
+    return of[r];
+}
+
+/* Rank 2 stands still once, from step 10 on, until the others are at 30, which
+ * wait at 60 until it is back; and from 80 on until they are at the end. */
+static void stand_still(const struct caller *caller, uint64_t step) {
+    if (caller->rank == 2 && step >= 10)
+        await_file("far");
+    if (caller->rank == 2 && step >= 30)
+        fclose(fopen("back", "w"));
+    if (caller->rank != 2 && step >= 30)
+        fclose(fopen("far", "w"));
+    if (caller->rank != 2 && step >= 60)
+        await_file("back");
+    if (caller->rank == 2 && step >= 80)
+        await_file("end");
+}
+
+/* A mean of two ranks' values. */
+static int expect_mean(const struct caller *caller, uint32_t n) {
+    float found = caller->values[n][0];
+    bool holds = false;
+    for (int a = 0; a < 2; a++)
+        for (int b = a + 1; b < 3; b++)
+            holds |= found == 0.5f * (backed_gradient(a) + backed_gradient(b));
+    return expect(holds, "a mean of two", (double)found);
+}
+
+/* A step with a backup worker. KINDS: of two tensors more, and at times rank 1
+ * overflows or has no batch. */
+static int take_backed_step(struct caller *caller, bool kinds, uint64_t number,
+                            enum capstan_outcome *outcome) {
+    enum capstan_contribution kind = CAPSTAN_FULL;
+    if (kinds && caller->rank == 1 && number % 10 == 0)
+        kind = number % 20 ? CAPSTAN_EMPTY : CAPSTAN_VOID;
+    int result = push(caller, 0, backed_gradient(caller->rank), kind);
+    bool fills = kind == CAPSTAN_FULL;
+    if (!result && kinds)
+        result = push(caller, 1, backed_gradient(caller->rank),
+                      fills ? CAPSTAN_ZERO : kind);
+    if (!result && kinds)
+        result = push(caller, 2, backed_gradient(caller->rank), kind);
+    if (!result)
+        result = step(caller, 1, outcome);
+    if (!result && kinds)
+        result = expect_all(caller, 1, 0, "the tensor beside");
+    return result;
+}
+
+/* Prints the steps that this rank took, those that it missed, the updates, and
+ * half the sum of all that was applied. */
+static int backed(struct caller *caller, bool kinds) {
+    enum capstan_outcome outcome = CAPSTAN_GOES_ON;
+    struct capstan_position position = {0};
+    uint64_t taken = 0, missed = 0;
+    bool backs = capstan_backup_workers(caller->run) == 1;
+    int result = expect(backs, "backup workers", !backs);
+    for (uint32_t n = 0; !result && n < (kinds ? 3 : 1); n++)
+        result = declare(caller,
+                         n == 0   ? "w"
+                         : n == 1 ? "beside"
+                                  : "mean",
+                         3, n == 2 ? CAPSTAN_AVERAGED : CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    while (!result && outcome == CAPSTAN_GOES_ON) {
+        uint64_t before = position.step;
+        stand_still(caller, before);
+        result = take_backed_step(caller, kinds, before + 1, &outcome);
+        capstan_where(caller->run, &position);
+        taken++;
+        missed += position.step - before - 1;
+        if (!result && kinds && before % 10 == 1)
+            result = expect_mean(caller, 2);
+    }
+    if (caller->rank != 2)
+        fclose(fopen("end", "w"));
+    if (!result)
+        printf("rank %d: %llu %llu %llu %.9g\n", caller->rank,
+               (unsigned long long)taken, (unsigned long long)missed,
+               (unsigned long long)position.updates,
+               -(double)caller->values[0][2]);
+    return result;
+}
+
+/* Calls what does not go with backup workers. */
+static int backed_wrongly(struct caller *caller, const char *name) {
+    enum capstan_outcome outcome;
+    int result = 0;
+    if (strcmp(name, "backed-not"))
+        (void)capstan_backup_workers(caller->run);
+    if (!strcmp(name, "backed-means"))
+        result = capstan_optimizer(caller->run, "None");
+    if (!result)
+        result = declare(caller, "w", 3, CAPSTAN_TRAINED, 0, 0);
+    if (!result)
+        result = capstan_start(caller->run, -1);
+    if (!result && !strcmp(name, "backed-keeps"))
+        result = capstan_keep(caller->run, "state", "1", 1);
+    if (!result && !strcmp(name, "backed-rewinds"))
+        result = capstan_rewinds(caller->run, 1);
+    while (!result) {
+        result = push(caller, 0, 1, CAPSTAN_FULL);
+        if (!result)
+            result = step(caller, 1, &outcome);
+        if (!result && !strcmp(name, "backed-asks"))
+            result = capstan_had_batch(caller->run);
+    }
+    return result;
+}
+
 /* Rounds a second of a model 784-512-512-10 whose gradients cost nothing. */
 static int rates(struct caller *caller) {
     static const struct {
@@ -1168,6 +1288,12 @@ static int play(struct caller *caller, const char *name) {
         return asks_behind(caller);
     if (!strcmp(name, "meets"))
         return meets(caller);
+    if (!strcmp(name, "backed"))
+        return backed(caller, false);
+    if (!strcmp(name, "backed-kinds"))
+        return backed(caller, true);
+    if (!strncmp(name, "backed-", 7))
+        return backed_wrongly(caller, name);
     if (!strcmp(name, "rates"))
         return rates(caller);
     if (!strcmp(name, "interrupt"))

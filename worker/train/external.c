@@ -144,8 +144,14 @@ bool external_had_batch(struct external *external) {
     struct trainer *trainer = external_enter(external);
     if (!trainer)
         return false;
-    bool had = external->started &&
+    bool backed = trainer->settings.job->backup_workers;
+    bool had = external->started && !backed &&
                trainer->exchange->had_batch(trainer->exchange, trainer->clock);
+    if (backed)
+        external_misused(
+            trainer, "capstan_had_batch with strategy.backup_workers, where "
+                     "ranks are not at the same step: give all ranks as "
+                     "many batches, or set that to 0");
     external_leave(external);
     return had;
 }
@@ -192,9 +198,9 @@ void external_attach(struct external *external, struct trainer *trainer) {
     external->joined = true;
     external->detached = false;
     external->place = (struct external_place){
-        trainer->settings.rank, trainer->settings.num_ranks,
-        trainer->settings.local_rank, trainer->settings.job->staleness,
-        trainer->settings.job->nan_skip};
+        trainer->settings.rank,          trainer->settings.num_ranks,
+        trainer->settings.local_rank,    trainer->settings.job->staleness,
+        trainer->settings.job->nan_skip, trainer->settings.job->backup_workers};
     waiter_leave_changed(&external->waiter);
 }
 
@@ -268,6 +274,11 @@ void external_place(const struct external *external,
 bool external_skips(struct external *external) {
     external->follows_on_nan = true;
     return external->place.skips;
+}
+
+uint32_t external_backup_workers(struct external *external) {
+    external->follows_rounds = true;
+    return external->place.backup_workers;
 }
 
 void external_give_trainers(struct external *external,

@@ -87,8 +87,9 @@ enum external_result external_wait_joined(struct external *external,
 
 struct external_place {
     uint32_t rank, num_ranks, local_rank;
-    uint64_t staleness; /* of the job */
-    bool skips;         /* its on_nan: skip */
+    uint64_t staleness;      /* of the job */
+    bool skips;              /* its on_nan: skip */
+    uint32_t backup_workers; /* its own */
 };
 
 /* After external_wait_joined. */
@@ -98,6 +99,10 @@ void external_place(const struct external *external,
 /* After external_wait_joined, before external_start: the caller follows the
  * job's on_nan. Is that skip? */
 bool external_skips(struct external *external);
+
+/* The same of the job's strategy.backup_workers, which it returns: the caller
+ * goes on where external_position says after each step. */
+uint32_t external_backup_workers(struct external *external);
 
 /* Ends the run on all ranks for the reason WHY. False: it has not been joined,
  * or is over. */
@@ -142,8 +147,8 @@ enum external_result external_return(struct external *external, int64_t until);
 /* Is it going back, or has it, and external_take_rewound was not done yet? */
 bool external_is_behind(struct external *external);
 
-/* After external_wait for all, without staleness: has any rank brought bytes to
- * the last step, or an overflow? */
+/* After external_wait for all, without staleness and backup workers: has any
+ * rank brought bytes to the last step, or an overflow? */
 bool external_had_batch(struct external *external);
 
 /* capstan_brought. */
@@ -165,8 +170,10 @@ struct external_position {
 void external_position(struct external *external,
                        struct external_position *position);
 
-/* Epoch NUMBER begins with the next step. */
-enum external_result external_epoch(struct external *external, uint64_t number);
+/* Epoch NUMBER began BACK steps ago, 0: begins with the next one. With
+ * staleness BACK is 0. */
+enum external_result external_epoch(struct external *external, uint64_t number,
+                                    uint64_t back);
 
 /* SIZE bytes at DATA (copied) under KEY belong to the step that ended last:
  * they are saved with a checkpoint of it. */
@@ -325,7 +332,8 @@ struct external_step {
 };
 
 /* Ends the step, in which every parameter was pushed. *ENDS: no step follows,
- * or there was none to take. */
+ * or there was none to take. With backup workers it waits for all weights, and
+ * the steps that closed without this rank are behind it too. */
 enum external_result external_step(struct external *external,
                                    const struct external_step *step, bool *ends,
                                    int64_t until);

@@ -65,7 +65,7 @@ struct external {
     unsigned inside; /* calls that use the trainer */
     bool joined, detached, ended;
     bool rewinds; /* the caller takes steps again where the run goes back */
-    bool follows_on_nan;
+    bool follows_on_nan, follows_rounds; /* the latter with backup workers */
     bool calls_others;  /* in collectives, which other ranks may not repeat */
     bool loop_over;     /* the caller has said that no step follows */
     bool is_asked_back; /* the trainer's end begins such a return */

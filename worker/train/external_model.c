@@ -248,6 +248,30 @@ static enum status check_on_nan(const struct external *external,
                        "step by empty contributions");
 }
 
+/* A caller that does not follow it would go on with batches whose steps are
+ * over, and end after the others. */
+static enum status check_rounds_followed(const struct external *external,
+                                         const struct job *job,
+                                         struct failure *why) {
+    if (!job->backup_workers)
+        return STATUS_OK;
+    if (external->takes_means)
+        return status_fail(
+            why, FAILURE_JOB_INVALID,
+            "strategy.backup_workers: found %u; allowed with optimizer None "
+            "(in Python rule 'worker', capstan.keras, capstan.horovod and "
+            "capstan.deepspeed), whose updates are the trainers' own: 0",
+            job->backup_workers);
+    return external->follows_rounds
+               ? STATUS_OK
+               : status_fail(why, FAILURE_JOB_INVALID,
+                             "strategy.backup_workers: found %u; allowed for a "
+                             "program that has not called "
+                             "capstan_backup_workers, and so does not follow "
+                             "what its late rank misses: 0",
+                             job->backup_workers);
+}
+
 /* With optimizer None the trainers apply one of their own. With staleness their
  * pushes are the changes that it makes, to which the groups are set: no values
  * of one have been set, as None has none. */
@@ -317,6 +341,8 @@ static enum status send_model(struct external *external,
         status = settle_groups(external, why);
     if (!status)
         status = settle_means(external, trainer->settings.job, why);
+    if (!status)
+        status = check_rounds_followed(external, trainer->settings.job, why);
     if (!status)
         status = open_gradients(external, trainer->layout, why);
     if (status)
@@ -503,28 +529,40 @@ static void report_position(const struct external *external,
         event_queue_push(&trainer->event_queue, &begun);
 }
 
-enum external_result external_epoch(struct external *external,
-                                    uint64_t number) {
+/* False: the call is not allowed now. */
+static bool begin_epoch(struct external *external, struct trainer *trainer,
+                        uint64_t number, uint64_t back) {
+    bool stale = !trainer_is_synchronous(trainer);
+    if (!external->started || back > trainer->clock || (back && stale))
+        return false;
+    struct trainer_report begun = {.event = TRAINER_EPOCH,
+                                   .id = number,
+                                   .step =
+                                       external_step_of_run(trainer) - back};
+    external->epoch = number;
+    external->epoch_first = trainer->clock - back;
+    trainer->exchange->set_epoch(trainer->exchange, number,
+                                 external->epoch_first);
+    if (trainer->settings.rank == 0)
+        event_queue_push(&trainer->event_queue, &begun);
+    return true;
+}
+
+enum external_result external_epoch(struct external *external, uint64_t number,
+                                    uint64_t back) {
     struct trainer *trainer = external_enter(external);
     if (!trainer || external_is_behind(external)) {
         if (trainer)
             external_leave(external);
         return external_is_behind(external) ? EXTERNAL_DONE : EXTERNAL_OVER;
     }
-    struct trainer_report begun = {.event = TRAINER_EPOCH, .id = number};
-    bool started = external->started;
-    if (!started) {
-        external_misused(trainer, "an epoch begins before the start");
-    } else {
-        begun.step = external_step_of_run(trainer);
-        external->epoch = number;
-        external->epoch_first = trainer->clock;
-        trainer->exchange->set_epoch(trainer->exchange, number, trainer->clock);
-        if (trainer->settings.rank == 0)
-            event_queue_push(&trainer->event_queue, &begun);
-    }
+    bool begun = begin_epoch(external, trainer, number, back);
+    if (!begun)
+        external_misused(
+            trainer, "an epoch begins before the start, or has begun before "
+                     "step 0 or, with staleness, before this call");
     external_leave(external);
-    return started ? EXTERNAL_DONE : EXTERNAL_OVER;
+    return begun ? EXTERNAL_DONE : EXTERNAL_OVER;
 }
 
 /* The first bytes: from now on checkpoints wait for this rank's. */
@@ -693,7 +731,15 @@ enum external_result external_keep(struct external *external, const char *key,
     if (!trainer)
         return external_left_out(external);
     pthread_mutex_lock(&external->kept_mutex);
-    enum status status = set_item(external, trainer, key, data, size, &why);
+    enum status status =
+        trainer->settings.job->backup_workers
+            ? status_fail(&why, FAILURE_WRONG_CALL,
+                          "kept \"%.40s\" with strategy.backup_workers: a late "
+                          "rank has no state after a step that it missed; keep "
+                          "nothing (in Python leave run.keep out), or set that "
+                          "to 0",
+                          key)
+            : set_item(external, trainer, key, data, size, &why);
     pthread_mutex_unlock(&external->kept_mutex);
     if (status)
         external_report(trainer, &why);

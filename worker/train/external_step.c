@@ -383,6 +383,24 @@ static void count_step(struct external *external, struct trainer *trainer,
     external->counted = true;
 }
 
+/* With backup workers the answers tell which rounds were closed without this
+ * trainer: the next step is of the round behind them. False: the answers are
+ * not there by UNTIL. */
+static bool count_missed(struct external *external, struct trainer *trainer,
+                         int64_t until) {
+    if (!trainer->settings.job->backup_workers)
+        return true;
+    if (!external_wait_all(external, trainer, until))
+        return false;
+    uint64_t missed = trainer_count_missed(trainer);
+    if (!missed)
+        return true;
+    trainer->clock += missed;
+    trainer_step_count(trainer, trainer->clock);
+    trainer_group_note_step(external->trainers, trainer->clock);
+    return true;
+}
+
 /* False: the step cannot end so. */
 static bool check_step(const struct external *external, struct trainer *trainer,
                        const struct external_step *step) {
@@ -422,7 +440,8 @@ static enum external_result external_end_step(struct external *external,
         }
         count_step(external, trainer, step);
     }
-    if (trainer_is_cancelled(trainer))
+    if (trainer_is_cancelled(trainer) ||
+        !count_missed(external, trainer, until))
         return external_late(external, until);
     *ends = trainer_is_leaving(trainer) || trainer->clock >= total;
     if (!*ends && !trainer_is_synchronous(trainer) &&

@@ -493,13 +493,8 @@ static enum status skip_to(struct trainer *trainer, uint64_t round,
     return status;
 }
 
-/* With backup workers the answers tell which rounds were closed without this
- * trainer. */
-static enum status catch_up(struct trainer *trainer, struct failure *why) {
+uint64_t trainer_count_missed(struct trainer *trainer) {
     bool late;
-    if (!trainer->settings.job->backup_workers || trainer->aborted ||
-        !trainer_wait_all_weights(trainer))
-        return STATUS_OK;
     uint64_t round = trainer->exchange->round(trainer->exchange, &late);
     uint64_t missed = round > trainer->clock ? round - trainer->clock : 0;
     waiter_enter(&trainer->waiter);
@@ -508,7 +503,15 @@ static enum status catch_up(struct trainer *trainer, struct failure *why) {
     if (missed)
         trainer->progress.clock = round;
     waiter_leave(&trainer->waiter);
-    return missed ? skip_to(trainer, round, why) : STATUS_OK;
+    return missed;
+}
+
+static enum status catch_up(struct trainer *trainer, struct failure *why) {
+    if (!trainer->settings.job->backup_workers || trainer->aborted ||
+        !trainer_wait_all_weights(trainer))
+        return STATUS_OK;
+    uint64_t missed = trainer_count_missed(trainer);
+    return missed ? skip_to(trainer, trainer->clock + missed, why) : STATUS_OK;
 }
 
 static enum status train(struct trainer *trainer, struct failure *why) {

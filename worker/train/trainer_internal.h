@@ -142,6 +142,10 @@ void clipping_apply(const struct layout *layout, float *const *gradients,
 void trainer_step_add(struct trainer *trainer,
                       const struct device_replica_result *result);
 
+/* With backup workers, once all weights are here: counts whether the last step
+ * was late. Returns how many rounds after it closed without this trainer. */
+uint64_t trainer_count_missed(struct trainer *trainer);
+
 /* The last step was STEP of the run: adds its loss to that point. */
 void trainer_step_count(struct trainer *trainer, uint64_t step);
 

@@ -337,8 +337,7 @@ TEST(what_backup_workers_do_not_go_with_is_named) {
         {"strategy.type=allreduce", "with strategy.type \"allreduce\""},
         {"gradient_clipping=0.5", "with gradient_clipping"},
         {"optimizer.type=None", "with optimizer \"None\""},
-        {"model={\"type\": \"external\"}", "with another model"},
-        {"model={\"type\": \"dlrm\"}", "with another model"},
+        {"model={\"type\": \"dlrm\"}", "with a built-in model other than"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const char *const sets[] = {"strategy.backup_workers=1", others[i][0],
