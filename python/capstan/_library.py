@@ -110,6 +110,7 @@ _FUNCTIONS = {
     "local_rank": [_RUN],
     "staleness": [_RUN],
     "skips": [_RUN],
+    "backup_workers": [_RUN],
     "declare": [_RUN, POINTER(Tensor), POINTER(c_uint32)],
     "declare_table": [_RUN, POINTER(Table), POINTER(c_uint32)],
     "set_table": [_RUN, c_uint32, c_char_p, c_double],
@@ -131,6 +132,7 @@ _FUNCTIONS = {
     "broadcast": [_RUN, c_void_p, c_size_t, c_uint32, c_double],
     "all_reduce": [_RUN, c_void_p, c_size_t, c_int, c_int, c_double],
     "epoch": [_RUN, c_uint64],
+    "epoch_begun": [_RUN, c_uint64, c_uint64],
     "state": [
         *(_RUN, c_uint32, c_char_p, c_void_p, POINTER(c_int), c_double)
     ],

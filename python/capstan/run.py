@@ -106,6 +106,7 @@ class Run:
         self.rank = self.local_rank = 0
         self.size = 1
         self.is_stale = False  # strategy.staleness is not 0
+        self._is_backed = False  # strategy.backup_workers is not 0
         self.ended = False  # no step follows
         self._started = False
         self._collected = 0  # collectives that it has called
@@ -126,6 +127,9 @@ class Run:
         self._kept_at = -1  # the count of steps when it was saved last,
         self._asked_at = -1  # and when it was asked whether it is due
         self._count = 0  # of this process's steps
+        self._step = 0  # of the run, the last that this process knows,
+        self._missed = 0  # and those that closed without this rank: of them
+        self._behind = 0  # in the epoch that comes next
         self._joined = False  # after other ranks had begun
         self._rewound = False  # and the loop does not know yet
         self._is_back = False  # the last step has said so
@@ -173,6 +177,7 @@ class Run:
         self.size = _c.capstan_size(self._handle)
         self.local_rank = _c.capstan_local_rank(self._handle)
         self.is_stale = _c.capstan_staleness(self._handle) > 0
+        self._is_backed = _c.capstan_backup_workers(self._handle) > 0
 
     def _serve(self) -> NoReturn:
         """A role without gradients."""
@@ -301,7 +306,7 @@ class Run:
 
     def _find_end(self) -> Position:
         position = self._position()
-        total = position.total
+        total, self._step = position.total, position.step
         self.ended = total is not None and position.step >= total
         return position
 
@@ -446,6 +451,8 @@ class Run:
             self._fail_behind()
         if not self._located:
             self._warn_of_resumption()
+        if self._is_backed:
+            self._check_loop()
         self._tell_rewinds()
         self._is_back = False
         self._await(
@@ -456,7 +463,38 @@ class Run:
             self.ended = True
         if outcome.value == _library.REWOUND:
             self._go_back()
+        elif self._is_backed and not self.ended:
+            self._count_missed()
         return Outcome(outcome.value)
+
+    def _check_loop(self) -> None:
+        """Raises ConfigError if the loop would not leave out what it misses."""
+        if "steps" in self._loops or {"epochs", "shard"} <= self._loops:
+            return
+        raise ConfigError(
+            "strategy.backup_workers: a rank that is late leaves out the steps "
+            "that closed without it, which this script's loop does not: take "
+            "run.steps, or with capstan.torch run.epochs with run.shard, or "
+            "set it to 0",
+            "USAGE",
+        )
+
+    def _count_missed(self) -> None:
+        step = self._position().step
+        self._missed += step - self._step - 1
+        self._step = step
+
+    def _turn_after(self, number: int, count: int) -> int:
+        """What follows turn NUMBER, which began after COUNT steps."""
+        if not self._is_backed or self.ended:
+            return number + 1
+        if self._count != count + 1:
+            raise ConfigError(
+                f"a turn of run.steps has taken {self._count - count} steps; "
+                "with strategy.backup_workers it takes one",
+                "USAGE",
+            )
+        return self._step
 
     def _tell_rewinds(self) -> None:
         """Whether this script takes its steps again where the run goes back."""
@@ -672,7 +710,13 @@ class Run:
 
     def begin_epoch(self, number: int) -> None:
         """Epoch NUMBER begins with the next step; epochs() calls it."""
-        self._check(_c.capstan_epoch(self._handle, number))
+        behind, self._behind = self._behind, 0
+        if behind:
+            self._check(
+                _c.capstan_epoch_begun(self._handle, number, behind)
+            )
+        else:
+            self._check(_c.capstan_epoch(self._handle, number))
 
     def epochs(self, count: int) -> Iterator[int]:
         """Epochs from the run's present one to COUNT - 1, while it goes on."""
@@ -707,9 +751,10 @@ class Run:
         step = self._first_turn()
         while step < count and not self.ended:
             self._begin_turn(step)
+            taken = self._count
             with self._within("steps"):
                 yield step
-            step += 1
+            step = self._turn_after(step, taken)
             if self._rewound:
                 self._restore()
                 step = self._first_turn()

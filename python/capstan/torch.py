@@ -113,9 +113,13 @@ class Run(PlainRun):
     reported = (0.0, 0, 0)  # with the next step: loss, samples, correct
     _batch = 0  # of the epoch, that comes next; of steps() the turn
     _shard: Shard | None = None  # whose loop takes the steps
+    _open_shard: Shard | None = None  # with backup workers, the only one
+    _left_shard: Shard | None = None  # the same, not read to its end
     _kept_batch: int | None = None  # where a resumed run goes on
     _begun: Position | None = None  # where it was started, or went back to
     _begun_at = 0  # the count of steps then
+    _epoch_count = 0  # the same where the present epoch began,
+    _asked_count = -1  # and where the script has asked for the position
     _back: list[torch.Tensor] = []  # what it had when it went back
     _watch: Any = None  # of modules that average gradients themselves
 
@@ -140,6 +144,12 @@ class Run(PlainRun):
         rule, exchange = self.optimizer, self.exchange
         if rule is None or exchange is None:
             raise wrong("run.join() comes after DistributedOptimizer")
+        if self._is_backed:
+            raise wrong(
+                "run.join() with strategy.backup_workers, where ranks are not "
+                "at the same step: give all ranks as many batches, as "
+                "run.shard does, or set that to 0"
+            )
         if isinstance(rule, Server) and not exchange.trained:
             raise wrong("run.join() takes a model with parameters beside rows")
         self.joins = True
@@ -250,8 +260,14 @@ class Run(PlainRun):
             self.optimizer.resume(states)
 
     def begin_epoch(self, number: int) -> None:
+        if self._left_shard:
+            self._left_shard.fail_left()
+        behind = self._behind
         super().begin_epoch(number)
         self._batch = 0
+        self._epoch_count = self._count
+        if behind:
+            self._begin_here()
 
     def _begin_turn(self, number: int) -> None:
         self._batch = number
@@ -266,9 +282,28 @@ class Run(PlainRun):
         step = self.position.step
         return step // self.num_optimizers if kept is None else kept
 
+    @property
+    def position(self) -> Position:
+        """Where the run is; after start()."""
+        self._asked_count = self._count
+        return super().position
+
+    def _check_schedule(self) -> None:
+        """Raises ConfigError if values of the optimiser may be those of another
+        step, as by a schedule that counts its calls."""
+        known = self._asked_count, self._epoch_count
+        if self._is_backed and self._count not in known:
+            raise wrong(
+                "values of the optimiser, such as its rate, were changed in "
+                "an epoch: with strategy.backup_workers a schedule that counts "
+                "its calls is behind once this rank misses steps: call it once "
+                "an epoch, or set them by run.position.step in each step"
+            )
+
     def start(self) -> None:
         super().start()
         self._begin_here()
+        self._epoch_count = self._count
 
     def _restore(self) -> None:
         if self.exchange and not self.exchange.in_place:
@@ -405,11 +440,14 @@ def _check_modules(run: Run, model: nn.Module) -> None:
     """Raises ConfigError if a module of MODEL meets other ranks by itself."""
     for module in model.modules():
         _check_alone(module)
-        if isinstance(module, nn.SyncBatchNorm) and run.is_stale:
+        if not isinstance(module, nn.SyncBatchNorm):
+            continue
+        if run.is_stale or run._is_backed:
+            key = "staleness" if run.is_stale else "backup_workers"
             raise wrong(
                 "the model has SyncBatchNorm, in whose forward pass all ranks "
-                "meet, and with strategy.staleness they take different steps: "
-                "take BatchNorm, or set strategy.staleness to 0"
+                f"meet, and with strategy.{key} they take different steps: "
+                f"take BatchNorm, or set strategy.{key} to 0"
             )
 
 

@@ -350,6 +350,8 @@ class Server(Rule):
         for group in self.param_groups:
             if _server_rule(self._kind, group) != self._name:
                 raise wrong(f"{_DECOUPLED} was changed after the start")
+        if self._sent:
+            self._run._check_schedule()
         groups = self._groups()
         for number, group in enumerate(groups):
             sent = self._sent[number] if self._sent else {}

@@ -264,11 +264,15 @@ class Shard:
         else:
             own = {"dataset": loader.dataset, **_items(run, loader, epoch)}
         self._epoch, self._trained = epoch, False
+        self._behind = 0  # with backup workers: batches of steps that are over
         evaluates = not torch.is_grad_enabled()
         self._first = 0 if evaluates else run._first_batch(epoch)
         if not of_stream:
             key = "sampler" if "sampler" in own else "batch_sampler"
-            own[key] = own[key][self._first * (own.get("batch_size") or 1) :]
+            size = own.get("batch_size") or 1
+            whole = len(own[key]) + (0 if own.get("drop_last") else size - 1)
+            self._behind = max(0, self._first - whole // size)
+            own[key] = own[key][self._first * size :]
         # Not the global one, whose state a resumed run continues.
         own.setdefault(
             "generator",
@@ -344,6 +348,7 @@ class Shard:
                 try:
                     batch = next(batches)
                 except StopIteration:
+                    self._behind += max(0, self._first - number)
                     return
             if number >= self._first:
                 yield batch
@@ -352,27 +357,87 @@ class Shard:
     def __iter__(self) -> Iterator[Any]:
         """Where gradients are off a loop evaluates, and has no turns."""
         run, trains = self._run, torch.is_grad_enabled()
+        follows, is_read = trains and run._is_backed, False
         if trains and self._trained:
             raise wrong(
                 f"this is run.shard(loader, {self._epoch}), whose batches were "
                 "trained with: call run.shard(loader, epoch) in each epoch"
             )
+        if follows:
+            self._open_alone()
         try:
             for number, batch in enumerate(self._batches(), self._first):
                 if trains and run.ended:
                     run._end_loop()
                 if trains and (run.ended or run._rewound):
                     return
+                if follows and self._behind:
+                    self._behind -= 1
+                    self._take_step(number)
+                    continue
                 if trains and run._shard in (None, self):
                     run._begin_turn(run._batch)
-                steps = run._count
+                steps, missed = run._count, run._missed
                 with run._within("shard"):
                     yield batch
                 if run._count != steps:
                     self._take_step(number)
+                if follows:
+                    self._check_one_step(run._count - steps)
+                    self._behind = run._missed - missed
+            is_read = True
         finally:
             if run._shard is self:
                 run._shard = None
+            if follows:
+                self._close_alone(is_read)
+
+    def _open_alone(self) -> None:
+        """With backup workers batches are those of the run's steps, and what is
+        behind at the end of one shard is behind in the next."""
+        run = self._run
+        if run._left_shard:
+            run._left_shard.fail_left()
+        if run._open_shard:
+            raise wrong(
+                "two loops of run.shard train at once, and with "
+                "strategy.backup_workers a step has a batch of one: give a "
+                "loader batches of both, or take run.steps"
+            )
+        if self._first and run._count != run._begun_at:
+            raise wrong(
+                "with strategy.backup_workers run.shard is called where its "
+                "loop begins, and not before another's"
+            )
+        run._open_shard = self
+        self._behind += run._behind
+        run._behind = 0
+
+    def _close_alone(self, is_read: bool) -> None:
+        run = self._run
+        run._open_shard = None
+        if not is_read:
+            run._left_shard = self
+            return
+        run._behind = self._behind
+        if self._first and self._behind:
+            run._begun_at = -1  # the next one begins with its first batch
+
+    def _check_one_step(self, steps: int) -> None:
+        if steps == 1 or self._run.ended:
+            return
+        raise wrong(
+            f"{steps} steps of a batch of run.shard, and with "
+            "strategy.backup_workers each has one: leave run.no_sync() out, or "
+            "take run.steps; a loop that evaluates is in torch.no_grad()"
+        )
+
+    def fail_left(self) -> None:
+        raise wrong(
+            f"the loop over run.shard(loader, {self._epoch}) was left before "
+            "its end, and with strategy.backup_workers ranks are at other "
+            "batches there: read it to its end, or take run.steps"
+        )
 
     def _take_step(self, number: int) -> None:
         """The run has taken one with batch NUMBER, and maybe with others of

@@ -984,6 +984,97 @@ class Shards(unittest.TestCase):
         self.assertIs(Run.share, Run.part)  # its older name
         self.assertEqual(shares, [list("ace"), list("bda")])
 
+    def test_a_late_rank_goes_on_with_the_present_batch(self):
+        batches, epochs = 20, 5
+        total = batches * epochs
+        cases = [
+            {},
+            {"num_workers": 2},
+            {"lazy": True},
+            {"loop": "stream"},
+            {"loop": "steps"},
+        ]
+        for case in cases:
+            arguments = {"batches": batches, "epochs": epochs, **case}
+            run = ranks("backed", 1, 3, **arguments)
+            with self.subTest(**case), run:
+                summary = run.path("summary.json")
+                self.assertEqual(
+                    set(run.wait().values()), {0}, run.error("worker2")
+                )
+                found = [run.result(f"worker{rank}") for rank in range(3)]
+                late = json.loads(summary.read_text())["late"]
+                for rank, (taken, wrong, step, sums) in enumerate(found):
+                    self.assertEqual((wrong, step), (0, total))
+                    own = int(sums) >> 8 * rank & 255
+                    missed = late[rank]["missed"]
+                    self.assertEqual(taken + missed, total)
+                    self.assertEqual(own, taken - late[rank]["late"])
+                    self.assertEqual(sums, found[0][3])
+                self.assertGreaterEqual(late[2]["missed"], batches)
+                sums = int(found[0][3])
+                parts = [sums >> 8 * rank & 255 for rank in range(3)]
+                self.assertEqual(sum(parts), 2 * total)
+
+    def test_a_backup_worker_that_dies_joins_in_the_present_batch(self):
+        arguments = {"batches": 20, "epochs": 5}
+        with ranks("backed", 1, 3, dies=True, **arguments) as run:
+            run.processes["worker2"].wait(DEADLINE)
+            run.restart("worker2", **arguments)
+            run.wait_for("worker2", "ps 0: over", "err")
+            run.path("back").touch()  # it joins a step that is to come
+            status = set(run.wait().values())
+            self.assertEqual(status, {0}, run.error("worker2"))
+            found = [run.result(f"worker{rank}") for rank in range(3)]
+            for _, wrong, step, sums in found:
+                self.assertEqual((wrong, step), (0, 100))
+                self.assertEqual(sums, found[0][3])
+            parts = [int(found[0][3]) >> 8 * rank & 255 for rank in range(3)]
+            self.assertEqual(sum(parts), 200)
+
+    def test_a_run_that_rank_0_was_late_in_is_resumed(self):
+        arguments = {"batches": 20, "epochs": 5, "late": 0}
+        checkpoint = {"dir": "checkpoint", "every_epochs": 1}
+        arguments["checkpoint"] = checkpoint
+        with ranks("backed", 1, 3, steps=50, **arguments) as run:
+            for end in 50, 100:
+                status = set(run.wait().values())
+                self.assertEqual(status, {0}, run.error("worker0"))
+                found = [run.result(f"worker{rank}") for rank in range(3)]
+                for _, wrong, step, sums in found:
+                    self.assertEqual((wrong, step), (0, end))
+                    self.assertEqual(sums, found[0][3])
+                parts = [int(found[0][3]) >> 8 * rank & 255 for rank in range(3)]
+                self.assertEqual(sum(parts), 2 * end)
+                for process in run.processes if end == 50 else ():
+                    run.restart(process, **arguments)
+
+    def test_what_does_not_go_with_backup_workers_is_named(self):
+        texts = {
+            "alone": "take run.steps, or with capstan.torch run.epochs",
+            "counts": "take run.steps, or with capstan.torch run.epochs",
+            "worker": "with optimizer None",
+            "keeps": "leave run.keep out",
+            "meets": "SyncBatchNorm",
+            "accumulates": "leave run.no_sync() out",
+            "joins": "run.join() with strategy.backup_workers",
+            "both": "two loops of run.shard train at once",
+            "leaves": "was left before its end",
+            "schedules": "a schedule that counts its calls",
+            "epochs": None,
+            "follows": None,
+        }
+        for habit, text in texts.items():
+            with self.subTest(habit=habit):
+                with ranks("backed_wrongly", 1, 2, habit=habit) as run:
+                    status = run.wait()  # the first refused ends them all
+                    error = run.error("worker0") + run.error("worker1")
+                    found = {status["worker0"], status["worker1"]}
+                    expected = {2} if text else {0}
+                    self.assertLessEqual(expected, found, error)
+                    self.assertNotIn(0 if text else 2, found, error)
+                    self.assertIn(text or "", error)
+
     def test_other_loaders_are_refused_by_name(self):
         with ranks("refused", 0, 1) as run:
             self.assertEqual(

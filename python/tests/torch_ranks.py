@@ -13,6 +13,7 @@ import signal
 import time
 import warnings
 from datetime import timedelta
+from pathlib import Path
 
 import device
 import late_gpu
@@ -25,7 +26,12 @@ from torch import nn
 from torch.distributed import init_process_group
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    TensorDataset,
+)
 
 import capstan.torch as capstan
 from capstan import init as numpy_init
@@ -2308,6 +2314,146 @@ def uneven(
                 print("step", flush=True)
         found.append([state(net), run.position.step])
     print(json.dumps(found))
+
+
+BACKED = [2.0, 512.0, 131072.0]  # gradients by rank: digits of base 256
+
+
+class Numbers(IterableDataset):
+    """As the samples of backed(), a stream of all ranks."""
+
+    def __init__(self, samples):
+        self._samples = samples
+
+    def __iter__(self):
+        return iter(self._samples)
+
+
+def await_path(name):
+    while not Path(name).exists():
+        time.sleep(0.001)
+
+
+def backed_sample(i):
+    return torch.tensor([BACKED[i % 3], float(i // 3)])
+
+
+def backed(
+    batches,
+    epochs,
+    late=2,
+    loop="shard",
+    num_workers=0,
+    lazy=False,
+    dies=False,
+    **keys,
+):
+    """With a backup worker, and BATCHES an epoch for each of three ranks. Rank
+    LATE stands still in the first epoch until the others are in the third, which
+    wait in the fourth until it is back; and in the last until they are at the
+    end. DIES: in the first epoch it is killed. Prints the steps that it took, those of the wrong batch, its place at
+    the end, and half the sum of what all have brought."""
+    os.environ["CAPSTAN_SUMMARY"] = "summary.json"
+    run = capstan.init(strategy={"type": "ps", "backup_workers": 1}, **keys)
+    net = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(net.weight)
+    rule = torch.optim.SGD(net.parameters(), 1.0)
+    optimizer = capstan.DistributedOptimizer(rule, net, lazy=lazy)
+    samples = [backed_sample(i) for i in range(3 * batches)]
+    data = Numbers(samples) if loop == "stream" else samples
+    loader = DataLoader(data, batch_size=1, num_workers=num_workers)
+    taken = wrong = 0
+
+    def train(epoch, number, gradient):
+        nonlocal taken, wrong
+        at = run.position
+        place = at.epoch, at.epoch_step, at.step
+        expected = epoch, number, epoch * batches + number
+        wrong += place != expected or gradient != BACKED[run.rank]
+        is_late = run.rank == late
+        if is_late and dies and at.step >= 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if is_late and at.step >= 5:
+            await_path("far")
+        if is_late and at.step >= 2 * batches:
+            Path("back").touch()
+            Path("again").touch()
+        if is_late and at.step >= (epochs - 1) * batches:
+            await_path("end")
+        if not is_late and at.step >= 2 * batches + 3:
+            Path("far").touch()
+        if not is_late and at.step >= 3 * batches + 2:
+            await_path("back")
+        if not is_late and at.step >= (epochs - 1) * batches:
+            await_path("again")
+        optimizer.zero_grad()
+        net(torch.tensor([[gradient]])).sum().backward()
+        optimizer.step()
+        taken += 1
+
+    if loop == "steps":
+        for step in run.steps(batches * epochs):
+            wrong += step != run.position.step
+            at = run.position
+            train(at.epoch, at.epoch_step, BACKED[run.rank])
+    else:
+        stream = "whole" if loop == "stream" else None
+        for epoch in run.epochs(epochs):
+            for x in run.shard(loader, epoch, stream=stream):
+                train(epoch, int(x[0, 1]), float(x[0, 0]))
+    if run.rank != late and run.position.step == epochs * batches:
+        Path("end").touch()
+    optimizer.state_dict()  # with lazy=True it waits
+    print(json.dumps([taken, wrong, run.position.step, -net.weight.item()]))
+
+
+def backed_wrongly(habit, **keys):
+    """With a backup worker, and HABIT of a script that does not go with it."""
+    backup = {"type": "ps", "backup_workers": 1}
+    run = capstan.init(strategy=backup, **keys)
+    net = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    if habit == "meets":
+        net.insert(1, nn.SyncBatchNorm(2))
+    optimizer = capstan.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), 0.1),
+        net,
+        rule="worker" if habit == "worker" else "server",
+    )
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    if habit == "keeps":
+        run.keep()
+    loader = DataLoader(torch.rand(16, 1), batch_size=1)
+
+    def train(x):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        if habit != "accumulates":
+            optimizer.step()
+        if habit in ("schedules", "follows"):
+            scheduler.step()
+
+    def batches(epoch):
+        if habit == "alone":
+            return loader
+        if habit == "both":
+            pair = run.shard(loader, epoch), run.shard(loader, epoch)
+            return (x for x, _ in zip(*pair))
+        return run.shard(loader, epoch)
+
+    with run.join() if habit == "joins" else contextlib.nullcontext():
+        for epoch in range(2) if habit == "counts" else run.epochs(2):
+            for number, x in enumerate(batches(epoch)):
+                within = habit == "accumulates"
+                with run.no_sync() if within else contextlib.nullcontext():
+                    train(x)
+                if habit == "follows":
+                    for group in optimizer.param_groups:
+                        group["lr"] = 0.1 * 0.9**run.position.step
+                if habit == "leaves" and number == 3:
+                    break
+            if habit == "epochs":
+                scheduler.step()
+    print(json.dumps("complete"))
 
 
 if __name__ == "__main__":
