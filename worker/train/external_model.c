@@ -258,9 +258,10 @@ static enum status check_rounds_followed(const struct external *external,
     if (external->takes_means)
         return status_fail(
             why, FAILURE_JOB_INVALID,
-            "strategy.backup_workers: found %u; allowed with optimizer None "
-            "(in Python rule 'worker', capstan.keras, capstan.horovod and "
-            "capstan.deepspeed), whose updates are the trainers' own: 0",
+            "strategy.backup_workers: found %u; allowed with optimizer None, "
+            "whose updates are the trainers' own: 0. In Python that is rule "
+            "'worker', several optimisers, capstan.keras, capstan.horovod and "
+            "capstan.deepspeed; rule 'server' follows it",
             job->backup_workers);
     return external->follows_rounds
                ? STATUS_OK
