@@ -272,6 +272,7 @@ class Shard:
             size = own.get("batch_size") or 1
             whole = len(own[key]) + (0 if own.get("drop_last") else size - 1)
             self._behind = max(0, self._first - whole // size)
+            self._first -= self._behind
             own[key] = own[key][self._first * size :]
         # Not the global one, whose state a resumed run continues.
         own.setdefault(

@@ -1016,6 +1016,22 @@ class Shards(unittest.TestCase):
                 parts = [sums >> 8 * rank & 255 for rank in range(3)]
                 self.assertEqual(sum(parts), 2 * total)
 
+    @HAS_SCALER
+    def test_statistics_and_a_scaler_go_with_backup_workers(self):
+        epochs = 8
+        with ranks("backed_norm", 1, 3, epochs=epochs) as run:
+            status = set(run.wait().values())
+            self.assertEqual(status, {0}, run.error("worker0"))
+            found = [run.result(f"worker{rank}") for rank in range(3)]
+            for step, updates, weights in found:
+                self.assertEqual(step, 10 * epochs)
+                self.assertIn(updates, range(9 * epochs, 10 * epochs + 1))
+                values = [v.flatten() for v in load(weights).values()]
+                self.assertTrue(torch.cat(values).isfinite().all())
+                for name, value in weights.items():  # a rank's own else
+                    if name != "1.num_batches_tracked":
+                        self.assertEqual(value, found[0][2][name])
+
     def test_a_backup_worker_that_dies_joins_in_the_present_batch(self):
         arguments = {"batches": 20, "epochs": 5}
         with ranks("backed", 1, 3, dies=True, **arguments) as run:

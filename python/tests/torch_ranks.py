@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import json
+import math
 import os
 import random
 import signal
@@ -2399,12 +2400,43 @@ def backed(
     else:
         stream = "whole" if loop == "stream" else None
         for epoch in run.epochs(epochs):
-            for x in run.shard(loader, epoch, stream=stream):
+            part = run.shard(loader, epoch, stream=stream)
+            wrong += loop == "shard" and len(part) != batches
+            for x in part:
                 train(epoch, int(x[0, 1]), float(x[0, 0]))
     if run.rank != late and run.position.step == epochs * batches:
         Path("end").touch()
     optimizer.state_dict()  # with lazy=True it waits
     print(json.dumps([taken, wrong, run.position.step, -net.weight.item()]))
+
+
+def backed_norm(epochs, **keys):
+    """With a backup worker, statistics and a scaler: rank 1 overflows in a batch
+    of each epoch, rank 0 evaluates after it. Prints the steps of the run, its
+    updates and the state."""
+    backup = {"type": "ps", "backup_workers": 1}
+    run = capstan.init(strategy=backup, **keys)
+    net = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    scaler = torch.amp.GradScaler("cpu", 2.0)
+    rule = torch.optim.SGD(net.parameters(), 0.01)
+    optimizer = capstan.DistributedOptimizer(rule, net, scaler=scaler)
+    loader = DataLoader(torch.rand(120, 1), batch_size=4)
+    for epoch in run.epochs(epochs):
+        for number, x in enumerate(run.shard(loader, epoch)):
+            optimizer.zero_grad()
+            bad = run.rank == 1 and number == 3
+            loss = net(x).pow(2).mean() * (math.inf if bad else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        if run.rank == 0:
+            net.eval()
+            with torch.no_grad():
+                for x in loader:
+                    net(x)
+            net.train()
+    at = run.position
+    print(json.dumps([at.step, at.updates, state(net)]))
 
 
 def backed_wrongly(habit, **keys):
