@@ -253,17 +253,22 @@ void rewind_take_copy(struct run *run, const Capstan__Join *join) {
     struct failure why;
     if (!*join->copy_manifest || run->job->model.type == JOB_EXTERNAL)
         return;
-    if (manifest_parse(&newest, join->copy_manifest, &why)) {
+    enum status status = manifest_parse(&newest, join->copy_manifest, &why);
+    if (!status && newest.is_delta)
+        status = manifest_parse_base(&newest, join->copy_base, &why);
+    bool is_newer = !status && newest.lineage == lineage->id &&
+                    newest.step > lineage->copy.step;
+    char *manifest = is_newer ? strdup(join->copy_manifest) : NULL;
+    char *base = manifest && newest.is_delta ? strdup(join->copy_base) : NULL;
+    if (manifest && newest.is_delta == !!base)
+        rewind_keep_copy(run, newest.step, manifest,
+                         base ? newest.base_name.step : 0, base, kept);
+    else
+        free(manifest);
+    if (status)
         log_warning(run->log, "copy_lost",
                     "the copy in memory of which ps %u tells: %s", join->index,
                     why.text);
-        return;
-    }
-    bool is_newer =
-        newest.lineage == lineage->id && newest.step > lineage->copy.step;
-    char *manifest = is_newer ? strdup(join->copy_manifest) : NULL;
-    if (manifest)
-        rewind_keep_copy(run, newest.step, manifest, kept);
     manifest_clear(&newest);
 }
 
@@ -609,10 +614,13 @@ void rewind_keep_counts(struct run *run, uint64_t step) {
 }
 
 void rewind_keep_copy(struct run *run, uint64_t step, char *manifest,
-                      const bool *kept) {
+                      uint64_t base_step, char *base, const bool *kept) {
     struct rewind_copy *copy = &run->lineage->copy;
     free(copy->manifest);
+    free(copy->base);
     copy->manifest = manifest;
+    copy->base = base;
+    copy->base_step = base_step;
     copy->step = step;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         copy->counts[r] = counts_of(run, r, step);

@@ -32,6 +32,8 @@ struct rewind_counts {
 struct rewind_copy {
     uint64_t step;
     char *manifest;                 /* owned; NULL: there is none */
+    char *base;                     /* owned: of a delta its base's, */
+    uint64_t base_step;             /* and that one's step; 0: it is whole */
     bool kept[REWIND_MAX_TRAINERS]; /* ranks that keep something with it */
     struct rewind_counts counts[REWIND_MAX_TRAINERS];
 };
@@ -145,10 +147,11 @@ bool rewind_end(struct run *run);
  * stays so. */
 void rewind_keep_counts(struct run *run, uint64_t step);
 
-/* The same of a copy in memory, with its MANIFEST, which is taken over, and the
- * ranks that have KEPT something with it. */
+/* The same of a copy in memory, with its MANIFEST, that of its BASE, of
+ * BASE_STEP (NULL, 0: it is whole), both taken over, and the ranks that have
+ * KEPT something with it. */
 void rewind_keep_copy(struct run *run, uint64_t step, char *manifest,
-                      const bool *kept);
+                      uint64_t base_step, char *base, const bool *kept);
 
 /* RUN's first step is planned: tells who is there again and what it computes
  * again, and takes over what the steps before it lack. */

@@ -575,6 +575,7 @@ enum status process_run(const struct options *options,
              (status && waits_for_orphan(&composition, why, since)));
     copies_close(&composition.copies);
     free(lineage.copy.manifest);
+    free(lineage.copy.base);
     return status;
 }
 

@@ -24,21 +24,33 @@ enum {
 };
 static const int64_t ASK_AGAIN = TIME_S, LOOK_AGAIN = 50 * TIME_MS;
 
+/* The files of a part, as they are to be: of a delta the base comes first. */
+enum { PART_FILES = 2 };
+struct part_file {
+    struct copy copy;
+    uint64_t hash[2];
+};
+
 struct buddy_fetch {
     struct ps_links *links; /* NULL: there is none to this ps: */
     struct ps_links_peer peer;
     uint32_t from;
     bool is_on;    /* what follows is under way */
     bool restores; /* this ps waits for it */
-    struct copy copy;
-    uint64_t hash[2];       /* as it is to be */
-    XXH3_state_t *state;    /* of the pieces so far */
+    uint64_t step; /* the last file's */
+    struct part_file files[PART_FILES];
+    unsigned at, count;     /* of these the one that comes; all */
+    XXH3_state_t *state;    /* of its pieces so far */
     uint64_t got, asked;    /* pieces */
     int64_t heard, sent_at; /* when one came; when one was asked for */
 };
 
+static struct copy *coming(struct buddy_fetch *fetch) {
+    return &fetch->files[fetch->at].copy;
+}
+
 static uint64_t pieces_in_copy(const struct buddy_fetch *fetch) {
-    return (fetch->copy.size + PIECE_BYTES - 1) / PIECE_BYTES;
+    return (fetch->files[fetch->at].copy.size + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
 static uint64_t piece_bytes(uint64_t size, uint64_t piece) {
@@ -48,8 +60,8 @@ static uint64_t piece_bytes(uint64_t size, uint64_t piece) {
 
 /* The connection stays for the next one. */
 static void fetch_end(struct buddy_fetch *fetch) {
-    if (fetch->is_on && fetch->copy.fd >= 0)
-        close(fetch->copy.fd);
+    if (fetch->is_on && coming(fetch)->fd >= 0)
+        close(coming(fetch)->fd);
     fetch->is_on = false;
 }
 
@@ -81,32 +93,44 @@ static enum status open_links_to(struct ps *ps, uint32_t from,
     return ps_links_open(&fetch->links, &links, why);
 }
 
-/* Begins to fetch COPY, whose file it makes, with HASH from ps FROM. */
-static enum status fetch_open(struct ps *ps, uint32_t from, struct copy copy,
-                              const uint64_t hash[2], bool restores,
-                              struct failure *why) {
+/* Begins with file AT. */
+static enum status fetch_begin(struct buddy_fetch *fetch, unsigned at,
+                               struct failure *why) {
+    fetch->at = at;
+    fetch->got = fetch->asked = 0;
+    fetch->heard = time_now();
+    coming(fetch)->fd = memfd_create("capstan-copy", MFD_CLOEXEC);
+    fetch->is_on = true;
+    return coming(fetch)->fd < 0 || XXH3_128bits_reset(fetch->state)
+               ? status_errno(why, FAILURE_NO_MEMORY, errno,
+                              "no memory for a copy")
+               : STATUS_OK;
+}
+
+/* Begins to fetch those of FILES [COUNT, at least 1], a part's, that are not
+ * here from ps FROM. */
+static enum status fetch_open(struct ps *ps, uint32_t from,
+                              const struct part_file *files, unsigned count,
+                              bool restores, struct failure *why) {
     if (!ps->fetch)
         ps->fetch = calloc(1, sizeof *ps->fetch);
     struct buddy_fetch *fetch = ps->fetch;
     if (fetch && !fetch->state)
         fetch->state = XXH3_createState();
-    if (!fetch || !fetch->state || XXH3_128bits_reset(fetch->state))
+    if (!fetch || !fetch->state)
         return status_fail(why, FAILURE_NO_MEMORY, "no memory for a copy");
     fetch_end(fetch);
     enum status status = open_links_to(ps, from, why);
     if (status)
         return status;
     fetch->restores = restores;
-    fetch->copy = copy;
-    memcpy(fetch->hash, hash, sizeof fetch->hash);
-    fetch->got = fetch->asked = 0;
-    fetch->heard = time_now();
-    fetch->copy.fd = memfd_create("capstan-copy", MFD_CLOEXEC);
-    if (fetch->copy.fd < 0)
-        return status_errno(why, FAILURE_NO_MEMORY, errno,
-                            "no memory for a copy");
-    fetch->is_on = true;
-    return STATUS_OK;
+    fetch->step = files[count - 1].copy.step;
+    fetch->count = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (!copies_find(ps->member->copies, files[i].copy.step,
+                         files[i].copy.part, NULL))
+            fetch->files[fetch->count++] = files[i];
+    return fetch_begin(fetch, 0, why);
 }
 
 static void report(struct ps *ps, Capstan__BuddyReport *message) {
@@ -132,11 +156,12 @@ void buddy_copied(void *context, const struct snapshots_report *copied,
     Capstan__BuddyReport message = CAPSTAN__BUDDY_REPORT__INIT;
     if (copied->fd >= 0 && copies)
         copies_put(copies, (struct copy){copied->ordered, ps->place, copied->fd,
-                                         copied->info.size});
+                                         copied->info.size, copied->id});
     else if (copied->fd >= 0)
         close(copied->fd);
     message.step = copied->ordered;
     message.part = part;
+    message.base_step = copied->base;
     report(ps, &message);
 }
 
@@ -148,84 +173,124 @@ static bool has_units_of(const struct ps *ps, const struct manifest *manifest,
     return i < ps->num_blocks;
 }
 
-static enum status fetch_part(struct ps *ps, const struct shard_info *file,
+static struct part_file part_file(const struct manifest *manifest,
+                                  uint64_t step, uint32_t part) {
+    const struct shard_info *file = &manifest->files[part];
+    return (struct part_file){
+        .copy = {.step = step, .part = part, .fd = -1, .size = file->size},
+        .hash = {file->hash[0], file->hash[1]}};
+}
+
+static enum status fetch_part(struct ps *ps, const struct manifest *manifest,
                               struct failure *why) {
     const struct plan *plan = ps->plan;
-    struct copy copy = {plan->run_schedule.start, ps->part, -1, file->size};
+    struct part_file files[PART_FILES];
+    uint64_t start = plan->run_schedule.start;
     uint32_t from = plan->buddies[ps->part];
+    unsigned count = 0;
     if (from == ps->place)
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan by which ps %u has a copy in memory of step "
                            "%" PRIu64 " that it has not",
-                           from, copy.step);
-    return fetch_open(ps, from, copy, file->hash, true, why);
+                           from, start);
+    if (manifest->base)
+        files[count++] = part_file(manifest->base, ps->copy_base, ps->part);
+    files[count++] = part_file(manifest, start, ps->part);
+    return fetch_open(ps, from, files, count, true, why);
+}
+
+/* Reads what the plan restores from memory; the caller clears *OUT. */
+static enum status read_restored(const struct plan *plan, struct manifest *out,
+                                 struct failure *why) {
+    enum status status = manifest_parse(out, plan->restore_manifest, why);
+    if (!status && plan->restore_base)
+        status = manifest_parse_base(out, plan->restore_base, why);
+    if (!status &&
+        (out->num_files != plan->num_buddies || out->is_delta != !!out->base ||
+         (out->base && out->base->num_files != out->num_files) ||
+         layout_units(out->layout) != layout_units(plan->layout)))
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "a plan of %u copies in memory, with a manifest "
+                             "of %u files, of other blocks, or without its "
+                             "base",
+                             plan->num_buddies, out->num_files);
+    return status;
 }
 
 /* Goes on to the next part with units of this ps, and begins to fetch it if it
  * is not here. */
-static enum status find_next_part(struct ps *ps, struct failure *why) {
-    const struct plan *plan = ps->plan;
-    struct manifest manifest;
-    enum status status = manifest_parse(&manifest, plan->restore_manifest, why);
-    if (!status &&
-        (manifest.num_files != plan->num_buddies ||
-         layout_units(manifest.layout) != layout_units(plan->layout)))
-        status = status_fail(why, FAILURE_BAD_MESSAGE,
-                             "a plan of %u copies in memory, with a manifest "
-                             "of %u files, or of other blocks",
-                             plan->num_buddies, manifest.num_files);
-    while (!status && ps->part < manifest.num_files &&
-           !has_units_of(ps, &manifest, ps->part))
+static enum status find_next_part(struct ps *ps,
+                                  const struct manifest *manifest,
+                                  struct failure *why) {
+    struct shard_copy copy;
+    while (ps->part < manifest->num_files &&
+           !has_units_of(ps, manifest, ps->part))
         ps->part++;
-    if (!status && ps->part < manifest.num_files && buddy_restored(ps) < 0)
-        status = fetch_part(ps, &manifest.files[ps->part], why);
-    manifest_clear(&manifest);
-    return status;
+    return ps->part == manifest->num_files || buddy_restored(ps, &copy)
+               ? STATUS_OK
+               : fetch_part(ps, manifest, why);
 }
 
 enum status buddy_open(struct ps *ps, struct failure *why) {
     struct copies *copies = ps->member->copies;
     const struct plan *plan = ps->plan;
     uint64_t start = plan->run_schedule.start;
-    if (copies)
-        copies_begin(copies, plan->num_buddies ? start : 0);
+    struct manifest manifest;
+    if (copies && !plan->num_buddies)
+        copies_begin(copies, 0, 0);
     if (!plan->num_buddies)
         return STATUS_OK;
     if (!copies)
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a plan with copies in memory for a process that "
                            "has the chief too");
-    copies_describe(copies, start, plan->restore_manifest);
-    return find_next_part(ps, why);
+    enum status status = read_restored(plan, &manifest, why);
+    if (!status) {
+        ps->copy_base = manifest.base ? manifest.base->step : 0;
+        copies_begin(copies, start, ps->copy_base);
+        copies_describe(copies, start, plan->restore_manifest,
+                        plan->restore_base);
+        status = find_next_part(ps, &manifest, why);
+    }
+    manifest_clear(&manifest);
+    return status;
 }
 
 bool buddy_is_fetching(const struct ps *ps) {
     return ps->fetch && ps->fetch->is_on;
 }
 
-int buddy_restored(const struct ps *ps) {
-    struct copy copy;
-    return ps->part < ps->plan->num_buddies &&
-                   copies_find(ps->member->copies, ps->plan->run_schedule.start,
-                               ps->part, &copy)
-               ? copy.fd
-               : -1;
+bool buddy_restored(const struct ps *ps, struct shard_copy *out) {
+    struct copies *copies = ps->member->copies;
+    struct copy copy = {.fd = -1}, base = {.fd = -1};
+    bool is_here =
+        ps->part < ps->plan->num_buddies &&
+        copies_find(copies, ps->plan->run_schedule.start, ps->part, &copy) &&
+        (!ps->copy_base || copies_find(copies, ps->copy_base, ps->part, &base));
+    *out = (struct shard_copy){copy.fd, base.fd};
+    return is_here;
 }
 
 /* A part of another ps that was fetched takes memory for nothing from now on:
  * the one that it came from has it. */
 enum status buddy_end_part(struct ps *ps, struct failure *why) {
     const struct plan *plan = ps->plan;
+    struct manifest manifest;
     if (ps->part >= plan->num_buddies)
         return STATUS_OK;
-    if (ps->has_fetched && ps->part != ps->place)
+    if (ps->has_fetched && ps->part != ps->place) {
         copies_drop(ps->member->copies, plan->run_schedule.start, ps->part);
+        copies_drop(ps->member->copies, ps->copy_base, ps->part);
+    }
     ps->has_fetched = false;
     ps->part++;
-    enum status status = find_next_part(ps, why);
+    enum status status = read_restored(plan, &manifest, why);
+    if (!status)
+        status = find_next_part(ps, &manifest, why);
+    manifest_clear(&manifest);
     if (!status && ps->part == plan->num_buddies &&
         !plan->run_schedule.buddy_steps)
-        copies_begin(ps->member->copies, 0);
+        copies_begin(ps->member->copies, 0, 0);
     return status;
 }
 
@@ -241,16 +306,37 @@ enum status buddy_give_up(const struct ps *ps, struct failure *why) {
     return status_mark_reported(why);
 }
 
+/* From now on copies have what changed since ORDER's base, if this ps knows
+ * what it was then. */
+static void follow_base(struct ps *ps, const Capstan__BuddyOrder *order) {
+    struct row_shard *rows = ps->server ? server_units(ps->server)->rows : NULL;
+    uint64_t base =
+        order->complete_base ? order->complete_base : order->complete;
+    struct copy own = {0};
+    if (order->whole)
+        base = 0;
+    if (!rows || base == ps->copies_base)
+        return;
+    if (base)
+        (void)copies_find(ps->member->copies, base, ps->place, &own);
+    row_shard_set_copy_base(rows, own.id, base);
+    ps->copies_base = base;
+}
+
 /* A copy that is here already, as of a run that goes on from it, is not fetched
  * again. */
 void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
     struct copies *copies = ps->member->copies;
+    struct part_file files[PART_FILES];
     struct failure why;
+    unsigned count = 0;
     if (!copies)
         return;
-    copies_order(copies, order->step, order->complete);
+    copies_order(copies, order->step, order->complete, order->complete_base);
     if (*order->manifest)
-        copies_describe(copies, order->complete, order->manifest);
+        copies_describe(copies, order->complete, order->manifest,
+                        *order->base_manifest ? order->base_manifest : NULL);
+    follow_base(ps, order);
     if (!order->step || order->ps >= ps->plan->num_ps)
         return;
     if (!copies_find(copies, order->step, ps->place, NULL)) {
@@ -259,14 +345,19 @@ void buddy_order(struct ps *ps, const Capstan__BuddyOrder *order) {
                        "newer copies have the place of its own part");
         return;
     }
-    if (copies_find(copies, order->step, order->ps, NULL)) {
+    if (order->base_step)
+        files[count++] = (struct part_file){
+            {order->base_step, order->ps, -1, order->base_size, 0},
+            {order->base_hash_low, order->base_hash_high}};
+    files[count++] =
+        (struct part_file){{order->step, order->ps, -1, order->size, 0},
+                           {order->hash_low, order->hash_high}};
+    bool is_here = copies_find(copies, order->step, order->ps, NULL) &&
+                   (!order->base_step ||
+                    copies_find(copies, order->base_step, order->ps, NULL));
+    if (is_here)
         report_fetched(ps, order->step, "");
-        return;
-    }
-    const uint64_t hash[2] = {order->hash_low, order->hash_high};
-    if (fetch_open(ps, order->ps,
-                   (struct copy){order->step, order->ps, -1, order->size}, hash,
-                   false, &why))
+    else if (fetch_open(ps, order->ps, files, count, false, &why))
         report_fetched(ps, order->step, why.text);
 }
 
@@ -331,12 +422,12 @@ int buddy_poll_items(struct ps *ps, zmq_pollitem_t *items, int64_t *deadline) {
     return link_poll_items(ps_links_all(ps->fetch->links)[0], items);
 }
 
-static enum status lost_text(const struct buddy_fetch *fetch,
-                             struct failure *why, const char *text) {
+static enum status lost_text(struct buddy_fetch *fetch, struct failure *why,
+                             const char *text) {
     return status_fail(why, FAILURE_PEER_LOST,
                        "the copy in memory of step %" PRIu64
                        " of the part of ps %u, from ps %u at %s: %s",
-                       fetch->copy.step, fetch->copy.part, fetch->from,
+                       coming(fetch)->step, coming(fetch)->part, fetch->from,
                        fetch->peer.address, text);
 }
 
@@ -345,20 +436,21 @@ static enum status take_copied_piece(struct buddy_fetch *fetch,
                                      const struct link_frame *frame,
                                      int64_t now, struct failure *why) {
     struct link_bytes piece = frame->payload;
-    if (header->step != fetch->copy.step || header->tensor != fetch->copy.part)
+    const struct copy *copy = coming(fetch);
+    if (header->step != copy->step || header->tensor != copy->part)
         return STATUS_OK; /* of the fetch before */
     if (header->kind == CAPSTAN__DATA_HEADER__KIND__REFUSED)
         return lost_text(fetch, why, header->text);
     if (header->kind != CAPSTAN__DATA_HEADER__KIND__PIECE ||
         header->seq != fetch->got || fetch->got == pieces_in_copy(fetch))
         return STATUS_OK; /* it was asked for twice */
-    if (piece.size != piece_bytes(fetch->copy.size, header->seq))
+    if (piece.size != piece_bytes(copy->size, header->seq))
         return lost_text(fetch, why, "a piece of another size");
-    if (pwrite(fetch->copy.fd, piece.data, piece.size,
+    if (pwrite(copy->fd, piece.data, piece.size,
                (off_t)(header->seq * PIECE_BYTES)) != (ssize_t)piece.size)
         return status_errno(why, FAILURE_TOO_LITTLE_MEMORY, errno,
                             "no memory for a copy of %" PRIu64 " bytes",
-                            fetch->copy.size);
+                            copy->size);
     XXH3_128bits_update(fetch->state, piece.data, piece.size);
     fetch->got++;
     fetch->heard = now;
@@ -374,8 +466,8 @@ static void ask_ahead(struct buddy_fetch *fetch, int64_t now) {
         Capstan__DataHeader header = CAPSTAN__DATA_HEADER__INIT;
         header.kind = CAPSTAN__DATA_HEADER__KIND__FETCH;
         header.seq = fetch->asked;
-        header.step = fetch->copy.step;
-        header.tensor = fetch->copy.part;
+        header.step = coming(fetch)->step;
+        header.tensor = coming(fetch)->part;
         if (!ps_links_send(fetch->links, 0, &header, NULL))
             break;
         fetch->asked++;
@@ -409,7 +501,8 @@ static enum status fetch_pieces(struct ps *ps, int64_t now,
     if (fetch->got < pieces_in_copy(fetch))
         return STATUS_OK;
     XXH128_hash_t hash = XXH3_128bits_digest(fetch->state);
-    if (hash.low64 != fetch->hash[0] || hash.high64 != fetch->hash[1])
+    const uint64_t *whole = fetch->files[fetch->at].hash;
+    if (hash.low64 != whole[0] || hash.high64 != whole[1])
         return lost_text(fetch, why, "it is damaged");
     return STATUS_OK;
 }
@@ -422,17 +515,23 @@ enum status buddy_step(struct ps *ps, int64_t now, struct failure *why) {
     struct failure failed;
     if (!buddy_is_fetching(ps))
         return STATUS_OK;
-    bool restores = ps->fetch->restores;
-    uint64_t step = ps->fetch->copy.step;
+    struct buddy_fetch *fetch = ps->fetch;
+    bool restores = fetch->restores;
+    uint64_t step = fetch->step;
     enum status status = fetch_pieces(ps, now, &failed);
-    if (!status && !is_fetched(ps->fetch))
+    if (!status && !is_fetched(fetch))
         return STATUS_OK;
     if (!status) {
-        copies_put(ps->member->copies, ps->fetch->copy);
-        ps->fetch->copy.fd = -1;
+        copies_put(ps->member->copies, *coming(fetch));
+        coming(fetch)->fd = -1;
         ps->has_fetched = restores;
     }
-    fetch_end(ps->fetch);
+    if (!status && fetch->at + 1 < fetch->count) {
+        status = fetch_begin(fetch, fetch->at + 1, &failed);
+        if (!status)
+            return STATUS_OK;
+    }
+    fetch_end(fetch);
     if (!restores)
         report_fetched(ps, step, status ? failed.text : "");
     if (!restores || !status)

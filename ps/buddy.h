@@ -23,15 +23,15 @@ void buddy_close(struct ps *ps);
 /* Is a part on its way to this ps? */
 bool buddy_is_fetching(const struct ps *ps);
 
-/* The file of the part that this ps restores next, a view; -1: it is not here
- * yet, or none is restored from memory. */
-int buddy_restored(const struct ps *ps);
+/* *OUT are the files of the part that this ps restores next, views; false: they
+ * are not here yet, or none is restored from memory. */
+bool buddy_restored(const struct ps *ps, struct shard_copy *out);
 
 /* It is restored: begins with the next one. Without any left ps->part is the
  * plan's num_buddies. */
 enum status buddy_end_part(struct ps *ps, struct failure *why) MUST_CHECK;
 
-/* That file cannot be restored, as WHY says: this ps ends, and the run goes
+/* That part cannot be restored, as WHY says: this ps ends, and the run goes
  * back once more, to the copy that another ps has or to a checkpoint. */
 enum status buddy_give_up(const struct ps *ps, struct failure *why) MUST_CHECK;
 

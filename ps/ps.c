@@ -110,12 +110,14 @@ static enum status open_server(struct ps *ps, struct failure *why) {
 }
 
 static enum status begin_weights(struct ps *ps, struct failure *why) {
+    struct shard_copy copy = {-1, -1};
+    (void)buddy_restored(ps, &copy);
     ps->shard_init = (struct shard_init){.units = *server_units(ps->server),
                                          .seed = ps->job->seed,
                                          .folder = ps->plan->restore_folder,
                                          .manifest = ps->plan->restore_manifest,
                                          .base = ps->plan->restore_base,
-                                         .copy = buddy_restored(ps),
+                                         .copy = copy,
                                          .part = ps->part,
                                          .ids = ps->ids,
                                          .rule_steps = ps->rule_steps};
@@ -325,12 +327,13 @@ static void listen_shm(struct ps *ps) {
 /* Reports ready once the blocks are set. The chief sends the first view, with
  * which training begins, after that. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
+    struct shard_copy copy;
     enum status status;
     if (!background_task_poll(ps->init_task, &status, why))
         return STATUS_OK;
     background_task_close(&ps->init_task);
     if (status)
-        return buddy_restored(ps) < 0 ? status : buddy_give_up(ps, why);
+        return buddy_restored(ps, &copy) ? buddy_give_up(ps, why) : status;
     status = buddy_end_part(ps, why);
     if (status || ps->part < ps->plan->num_buddies)
         return status || buddy_is_fetching(ps) ? status

@@ -29,7 +29,9 @@ struct ps {
     struct buddy_fetch *fetch;         /* of a copy in memory, or NULL */
     uint32_t part; /* of the copy that is restored: the next; plan->num_buddies:
                       none */
-    bool has_fetched; /* it was fetched for that */
+    uint64_t copy_base; /* the step of the base of that copy; 0: it is whole */
+    uint64_t copies_base; /* and of the one that copies are against; 0: none */
+    bool has_fetched;     /* the part was fetched for that */
     struct server *server;
     struct snapshot_agent *snapshot_agent;
     uint64_t held_now;      /* the snapshot of blocks as they are; 0: none */

@@ -429,7 +429,7 @@ static enum status handle_plan(struct worker *worker, const Capstan__Plan *plan,
         status = worker_control_check_descriptors(worker->plan, why);
     if (!status && worker->settings->member.copies)
         copies_begin(worker->settings->member.copies,
-                     worker->plan->num_buddies ? plan->start_step : 0);
+                     worker->plan->num_buddies ? plan->start_step : 0, 0);
     health_note(worker->process.health, EVENT_PLANNED, 0, NULL, 0);
     if (!status && worker->plan->allreduce && trainer_layout(worker->trainer))
         status = open_allreduce(worker, why);
@@ -528,7 +528,7 @@ static enum status worker_control_handle(struct worker *worker,
     case CAPSTAN__CONTROL__BODY_BUDDY_ORDER:
         if (worker->settings->member.copies)
             copies_order(worker->settings->member.copies, 0,
-                         command->buddy_order->complete);
+                         command->buddy_order->complete, 0);
         return STATUS_OK;
     case CAPSTAN__CONTROL__BODY_RETAIN:
         if (worker->settings->external)

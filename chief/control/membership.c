@@ -284,20 +284,24 @@ bool membership_has_copy(const struct membership_copies *held, uint64_t step,
     return false;
 }
 
-static bool has_copy(const struct run *run, uint32_t ps, uint64_t step,
-                     uint32_t part) {
+/* Of a delta also its base's part. */
+static bool has_part(const struct run *run, uint32_t ps,
+                     const struct manifest *copy, uint32_t part) {
     const struct roster_slot *slot =
         &run->roster.slots[run->roster.num_ranks + ps];
+    const struct membership_copies *held = &run->ps[ps].held;
     return slot->state == ROSTER_HELD &&
-           membership_has_copy(&run->ps[ps].held, step, part);
+           membership_has_copy(held, copy->step, part) &&
+           (!copy->is_delta ||
+            membership_has_copy(held, copy->base_name.step, part));
 }
 
-uint32_t membership_find_copy(const struct run *run, uint64_t step,
-                              uint32_t part) {
+uint32_t membership_find_copy(const struct run *run,
+                              const struct manifest *copy, uint32_t part) {
     uint32_t ps = 0;
-    if (part < run->roster.num_ps && has_copy(run, part, step, part))
+    if (part < run->roster.num_ps && has_part(run, part, copy, part))
         return part;
-    while (ps < run->roster.num_ps && !has_copy(run, ps, step, part))
+    while (ps < run->roster.num_ps && !has_part(run, ps, copy, part))
         ps++;
     return ps < run->roster.num_ps ? ps : UINT32_MAX;
 }

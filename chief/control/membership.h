@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct manifest;
 struct run;
 
 struct run_membership {
@@ -42,10 +43,10 @@ struct membership_copies {
 bool membership_has_copy(const struct membership_copies *held, uint64_t step,
                          uint32_t part);
 
-/* The ps that has the copy in memory of STEP of the part of ps PART: that one
- * if it can. UINT32_MAX: none has. */
-uint32_t membership_find_copy(const struct run *run, uint64_t step,
-                              uint32_t part);
+/* The ps that has COPY, in memory, of the part of ps PART: that one if it can.
+ * UINT32_MAX: none has. */
+uint32_t membership_find_copy(const struct run *run,
+                              const struct manifest *copy, uint32_t part);
 
 /* Has the trainer of RANK, which has joined, what it kept with the copy of
  * STEP? */

@@ -422,7 +422,7 @@ static void send_plan(struct run *run, struct roster_slot *slot) {
     message.buddies = buddies;
     for (size_t i = 0; i < message.n_buddies; i++)
         buddies[i] =
-            membership_find_copy(run, run->plan.restored.step, (uint32_t)i);
+            membership_find_copy(run, &run->plan.restored, (uint32_t)i);
     message.trace_first = run->trace.first;
     message.trace_last = run->trace.last;
     message.trace_room = run->trace.room;

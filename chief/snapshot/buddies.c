@@ -41,9 +41,16 @@ static void clear_set(struct buddies_set *set) {
     *set = (struct buddies_set){0};
 }
 
+static void clear_base(struct buddies_base *base) {
+    free(base->manifest);
+    free(base->files);
+    *base = (struct buddies_base){0};
+}
+
 void buddies_close(struct run *run) {
     for (int i = 0; i < BUDDIES_SETS; i++)
         clear_set(&run->buddies.sets[i]);
+    clear_base(&run->buddies.base);
     run->buddies.ordered = 0;
 }
 
@@ -154,8 +161,22 @@ static bool is_placed_so(const struct run *run,
 
 static void forget_copy(struct rewind_copy *copy) {
     free(copy->manifest);
-    copy->manifest = NULL;
-    copy->step = 0;
+    free(copy->base);
+    copy->manifest = copy->base = NULL;
+    copy->step = copy->base_step = 0;
+}
+
+/* Reads the manifest of COPY, and that of its base; the caller clears *OUT. */
+static enum status read_copy(const struct rewind_copy *copy,
+                             struct manifest *out, struct failure *why) {
+    enum status status = manifest_parse(out, copy->manifest, why);
+    if (!status && copy->base)
+        status = manifest_parse_base(out, copy->base, why);
+    if (!status && (out->is_delta != !!out->base ||
+                    (out->base && out->base->num_files != out->num_files)))
+        status = status_fail(why, FAILURE_BAD_MESSAGE,
+                             "it is a delta, and its base is not known");
+    return status ? status_context(why, "the copy in memory") : STATUS_OK;
 }
 
 /* Has each rank that kept something with STEP it still? */
@@ -181,7 +202,7 @@ static uint32_t find_lost_part(const struct run *run,
                                const struct manifest *manifest) {
     uint32_t part = 0;
     while (part < manifest->num_files &&
-           membership_find_copy(run, manifest->step, part) != UINT32_MAX)
+           membership_find_copy(run, manifest, part) != UINT32_MAX)
         part++;
     return part;
 }
@@ -209,12 +230,12 @@ static bool is_whole(const struct run *run, const struct manifest *manifest) {
 }
 
 bool buddies_can_take_over(const struct run *run) {
-    const char *text = run->lineage ? run->lineage->copy.manifest : NULL;
     struct manifest manifest;
     struct failure why;
-    if (!text || manifest_parse(&manifest, text, &why))
+    if (!run->lineage || !run->lineage->copy.manifest)
         return false;
-    bool is_there = find_lost_part(run, &manifest) == manifest.num_files;
+    bool is_there = !read_copy(&run->lineage->copy, &manifest, &why) &&
+                    find_lost_part(run, &manifest) == manifest.num_files;
     manifest_clear(&manifest);
     return is_there;
 }
@@ -257,9 +278,11 @@ enum status buddies_find_start(struct run *run, struct failure *why) {
         forget_copy(copy);
         return STATUS_OK;
     }
-    enum status status = manifest_parse(&manifest, copy->manifest, why);
-    if (status)
-        return status_context(why, "the copy in memory");
+    enum status status = read_copy(copy, &manifest, why);
+    if (status) {
+        manifest_clear(&manifest);
+        return status;
+    }
     if (!is_whole(run, &manifest) || !is_of_job(run, &manifest)) {
         manifest_clear(&manifest);
         forget_copy(copy);
@@ -301,18 +324,43 @@ static uint32_t distance(struct run *run) {
     return best;
 }
 
+/* Fills in what ORDER says of copies that are complete. */
+static void fill_complete(const struct run *run, Capstan__BuddyOrder *order) {
+    const struct buddies_base *base = &run->buddies.base;
+    order->complete = run->lineage->copy.step;
+    order->complete_base = run->lineage->copy.base_step;
+    order->whole = !base->step || base->is_old;
+}
+
 static void send_order(struct run *run, uint32_t ps,
                        Capstan__BuddyOrder *order) {
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    order->complete = run->lineage->copy.step;
+    fill_complete(run, order);
     control.body_case = CAPSTAN__CONTROL__BODY_BUDDY_ORDER;
     control.buddy_order = order;
     control_server_send(run->control_server, roster_ps(&run->roster, ps),
                         &control);
 }
 
+static void order_base(const struct buddies_base *base, uint32_t part,
+                       Capstan__BuddyOrder *order) {
+    order->base_step = base->step;
+    order->base_size = base->files[part].size;
+    order->base_hash_low = base->files[part].hash[0];
+    order->base_hash_high = base->files[part].hash[1];
+}
+
+/* A newer base has come since their parts were written. */
+static void forget_without_base(struct run_buddies *buddies) {
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (buddies->sets[i].base &&
+            buddies->sets[i].base != buddies->base.step)
+            buddies_forget(buddies, &buddies->sets[i]);
+}
+
 /* Each ps is to fetch the part of another one. */
 static void order_next(struct run *run) {
+    forget_without_base(&run->buddies);
     const struct buddies_set *set = buddies_order(&run->buddies, time_now());
     uint32_t count = run->plan.num_holders, d = set ? distance(run) : 0;
     for (uint32_t i = 0; set && i < count; i++) {
@@ -324,6 +372,8 @@ static void order_next(struct run *run) {
         message.size = file->size;
         message.hash_low = file->hash[0];
         message.hash_high = file->hash[1];
+        if (set->base)
+            order_base(&run->buddies.base, part, &message);
         send_order(run, i, &message);
     }
 }
@@ -385,33 +435,89 @@ static void give_up_by(struct run *run, struct buddies_set *set,
 static void tell_complete(struct run *run) {
     Capstan__BuddyOrder order = CAPSTAN__BUDDY_ORDER__INIT;
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
-    order.complete = run->lineage->copy.step;
+    fill_complete(run, &order);
     control.body_case = CAPSTAN__CONTROL__BODY_BUDDY_ORDER;
     control.buddy_order = &order;
     kept_states_send(run, &control);
     order.manifest = run->lineage->copy.manifest;
+    if (run->lineage->copy.base)
+        order.base_manifest = run->lineage->copy.base;
     run_send_to_holders(run, &control);
+}
+
+static uint64_t size_of_files(const struct shard_info *files, uint32_t count) {
+    uint64_t bytes = 0;
+    for (uint32_t f = 0; f < count; f++)
+        bytes += files[f].size;
+    return bytes;
+}
+
+/* Without memory there is none, and copies are whole. */
+static void keep_base(struct buddies_base *base, uint64_t step,
+                      const struct shard_info *files, uint32_t count,
+                      const char *manifest) {
+    clear_base(base);
+    base->manifest = strdup(manifest);
+    base->files = malloc(count * sizeof *files);
+    if (!base->manifest || !base->files) {
+        clear_base(base);
+        return;
+    }
+    memcpy(base->files, files, count * sizeof *files);
+    base->bytes = size_of_files(files, count);
+    base->step = step;
+}
+
+/* SET is complete, with MANIFEST. Tables without one are not sent whole again
+ * until what has changed is half as much. */
+static void choose_base(struct run *run, const struct buddies_set *set,
+                        const char *manifest) {
+    struct buddies_base *base = &run->buddies.base;
+    const struct shard_info *files = set->snapshot.files;
+    if (set->base)
+        base->is_old |= 2 * size_of_files(files, set->num_ps) > base->bytes;
+    else if (run->plan.layout->num_tables)
+        keep_base(base, set->step, files, set->num_ps, manifest);
+}
+
+/* Keeps SET, which is on all ps, as the copy that a run goes back to. False:
+ * there is no memory for its manifest. */
+static bool keep_copied(struct run *run, const struct buddies_set *set) {
+    const struct buddies_base *base = &run->buddies.base;
+    struct manifest_name name = {.step = set->base};
+    if (set->base)
+        name.hash = manifest_text_hash(base->manifest);
+    char *text =
+        checkpoint_commit_text(run, &set->snapshot, set->base ? &name : NULL);
+    char *base_text = text && set->base ? strdup(base->manifest) : NULL;
+    if (!text || (set->base && !base_text)) {
+        free(text);
+        return false;
+    }
+    rewind_keep_copy(run, set->step, text, set->base, base_text, set->kept);
+    choose_base(run, set, text);
+    return true;
 }
 
 /* One that is on all ps already was restored, with its counts. The manifest is
  * made now, as trainers have told of their epochs by then. */
 static void end_copy(struct run *run, struct buddies_set *set) {
-    uint64_t step = set->step;
-    if (run->lineage->copy.step != step) {
-        char *manifest = checkpoint_commit_text(run, &set->snapshot);
-        if (!manifest) {
-            give_set_up(run, set, "no memory for a manifest");
-            return;
-        }
-        rewind_keep_copy(run, step, manifest, set->kept);
+    uint64_t step = set->step, base = set->base;
+    char since[64] = "";
+    if (run->lineage->copy.step != step && !keep_copied(run, set)) {
+        give_set_up(run, set, "no memory for a manifest");
+        return;
     }
+    if (base)
+        snprintf(since, sizeof since, ": what has changed since step %" PRIu64,
+                 base);
     buddies_forget(&run->buddies, set);
     run->buddies.is_warned = false;
     run->buddies.complete = step;
     run->buddies.complete_at = time_now();
     log_detail(run->log, "copy_complete",
-               "the copy of step %" PRIu64 " is in the memory of two ps each",
-               step);
+               "the copy of step %" PRIu64 " is in the memory of two ps each%s",
+               step, since);
     tell_complete(run);
     order_next(run);
 }
@@ -453,9 +559,19 @@ void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
     set->has_lead |= kept->lead;
 }
 
+/* Is a part, what has changed since BASE, of use in SET? A ps may not have
+ * heard of the next one yet, or have heard of it from the chief before. */
+static bool takes_base(struct run *run, struct buddies_set *set,
+                       uint64_t base) {
+    if (base)
+        set->base = base;
+    return !set->base || set->base == run->buddies.base.step;
+}
+
 static void take_written(struct run *run, const struct roster_slot *slot,
-                         const Capstan__SnapshotReport *part, uint64_t step) {
-    struct buddies_set *set = set_of(run, step);
+                         const Capstan__BuddyReport *report) {
+    const Capstan__SnapshotReport *part = report->part;
+    struct buddies_set *set = set_of(run, report->step);
     if (!set || set->parts[roster_place(&run->roster, slot)].written)
         return; /* with staleness: it was taken twice */
     if (part->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN) {
@@ -465,6 +581,11 @@ static void take_written(struct run *run, const struct roster_slot *slot,
     snapshot_coordinator_record_file(run, &set->snapshot, slot, part);
     if (set->snapshot.failed) {
         give_set_up(run, set, set->snapshot.problem);
+        return;
+    }
+    if (!takes_base(run, set, report->base_step)) {
+        give_set_up(run, set, "its base is not the newest one");
+        tell_complete(run);
         return;
     }
     set->parts[roster_place(&run->roster, slot)].written = true;
@@ -478,7 +599,7 @@ void buddies_receive(struct run *run, const struct roster_slot *slot,
         return;
     if (!report->fetched) {
         if (report->part && report->step > run->lineage->copy.step)
-            take_written(run, slot, report->part, report->step);
+            take_written(run, slot, report);
         return;
     }
     struct buddies_set *set = buddies_find(&run->buddies, report->step);
@@ -536,6 +657,12 @@ static void begin_copies(struct run *run) {
         return;
     memcpy(set->snapshot.files, manifest->files,
            manifest->num_files * sizeof *manifest->files);
+    if (manifest->base) {
+        keep_base(&run->buddies.base, manifest->base->step,
+                  manifest->base->files, set->num_ps, run->lineage->copy.base);
+        set->base = run->buddies.base.step;
+        run->buddies.base.is_old = true; /* the ps do not know it any more */
+    }
     for (uint32_t i = 0; i < set->num_ps; i++)
         set->parts[i].written = true;
     order_next(run);

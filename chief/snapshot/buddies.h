@@ -30,6 +30,8 @@ struct buddies_set {
     uint64_t step; /* 0: none */
     int64_t since; /* when it began, or was ordered */
     struct run_snapshot snapshot;
+    uint64_t base; /* the step of the copy that some parts are deltas of; 0:
+                      they are whole */
     uint32_t num_ps;
     struct buddies_part *parts; /* [num_ps] */
     bool *kept;    /* [num_ranks]: trainers that have what they keep with it */
@@ -37,8 +39,18 @@ struct buddies_set {
     int64_t whole_at; /* all ps and trainers have their parts; 0: not yet */
 };
 
+/* A whole copy that is complete, which later ones may be deltas of. */
+struct buddies_base {
+    uint64_t step;            /* 0: there is none */
+    char *manifest;           /* owned */
+    struct shard_info *files; /* owned: [num_holders] */
+    uint64_t bytes;           /* of them all */
+    bool is_old;              /* the next copies are to be whole */
+};
+
 struct run_buddies {
     struct buddies_set sets[BUDDIES_SETS];
+    struct buddies_base base;
     uint64_t ordered;    /* the step that ps fetch from each other; 0: none */
     uint64_t every_seen; /* staleness: the last multiple that was due, */
     uint64_t newest;     /* and the newest step that a ps has copied */

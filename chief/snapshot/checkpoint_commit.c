@@ -215,10 +215,14 @@ static void checkpoint_commit_fill(struct checkpoint_commit *commit,
 }
 
 char *checkpoint_commit_text(const struct run *run,
-                             const struct run_snapshot *snapshot) {
+                             const struct run_snapshot *snapshot,
+                             const struct manifest_name *base) {
     struct checkpoint_commit commit = {0};
     char *text = NULL;
     checkpoint_commit_fill(&commit, run, snapshot);
+    commit.manifest.is_delta = base;
+    if (base)
+        commit.manifest.base_name = *base;
     if (fill_rules(run, &commit.manifest) &&
         fill_tables(run, snapshot, &commit.manifest))
         text = manifest_text(&commit.manifest);

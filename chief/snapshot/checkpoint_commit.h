@@ -14,10 +14,11 @@
 void checkpoint_commit_step(struct run *run,
                             bool (*write_metrics)(struct run *, uint64_t));
 
-/* The manifest that a checkpoint of SNAPSHOT, which is written, would have; the
- * caller frees it. NULL: no memory. */
+/* The manifest that a checkpoint of SNAPSHOT, which is written, would have, a
+ * delta of BASE (NULL: it is whole); the caller frees it. NULL: no memory. */
 char *checkpoint_commit_text(const struct run *run,
-                             const struct run_snapshot *snapshot);
+                             const struct run_snapshot *snapshot,
+                             const struct manifest_name *base);
 
 /* Becomes readable when a commit has ended; -1: none is in progress. */
 int checkpoint_commit_descriptor(const struct run *run);

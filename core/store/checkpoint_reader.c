@@ -30,6 +30,7 @@ struct stack_rows {
 struct checkpoint_reader {
     const struct manifest *manifest;
     char folder[PATH_MAX];
+    bool in_memory;                 /* its files are */
     struct checkpoint_reader *base; /* of a delta, else NULL */
     struct stack_rows **rows;       /* [num_partitions][num_stacks]; each NULL
                                        until one is read */
@@ -73,15 +74,18 @@ static enum status open_base(struct checkpoint_reader *reader,
     if (!manifest->base)
         return status_fail(why, FAILURE_CHECKPOINT_DAMAGED,
                            "%s: a delta without its base", reader->folder);
+    if (reader->in_memory)
+        return checkpoint_reader_open(&reader->base, NULL, manifest->base, why);
     checkpoint_sibling(reader->folder, manifest->base->step, folder,
                        sizeof folder);
     return checkpoint_reader_open(&reader->base, folder, manifest->base, why);
 }
 
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
-                                   const char *folder,
+                                   const char *where,
                                    const struct manifest *manifest,
                                    struct failure *why) {
+    const char *folder = where ? where : "/proc/self/fd";
     *out = NULL;
     if (strlen(folder) >= PATH_MAX)
         return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s",
@@ -91,6 +95,7 @@ enum status checkpoint_reader_open(struct checkpoint_reader **out,
     if (!reader)
         return status_errno(why, FAILURE_NO_MEMORY, ENOMEM, "%s", folder);
     reader->manifest = manifest;
+    reader->in_memory = !where;
     reader->rows =
         calloc(manifest->layout->num_partitions + 1, sizeof *reader->rows);
     if (!reader->rows) {

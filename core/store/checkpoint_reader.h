@@ -54,7 +54,8 @@ struct checkpoint_reader;
 
 /* Borrows MANIFEST, which has its base if it is a delta. A file in FOLDER, or
  * in the base's folder beside it, is opened and checked when its first block is
- * read. */
+ * read. FOLDER NULL: its name and those of its base's are the numbers of
+ * descriptors of this process. */
 enum status checkpoint_reader_open(struct checkpoint_reader **out,
                                    const char *folder,
                                    const struct manifest *manifest,

@@ -13,25 +13,30 @@ static void close_copy(struct copies *copies, uint32_t i) {
         copies->list[i] = copies->list[i + 1];
 }
 
+static void forget_manifests(struct copies *copies) {
+    free(copies->manifest);
+    free(copies->base_manifest);
+    copies->manifest = copies->base_manifest = NULL;
+}
+
 static void close_all(struct copies *copies) {
     while (copies->count)
         close_copy(copies, copies->count - 1);
-    copies->complete = copies->ordered = 0;
-    free(copies->manifest);
-    copies->manifest = NULL;
+    copies->complete = copies->base = copies->ordered = 0;
+    forget_manifests(copies);
 }
 
-void copies_begin(struct copies *copies, uint64_t start) {
+void copies_begin(struct copies *copies, uint64_t start, uint64_t base) {
     pthread_mutex_lock(&copies->mutex);
     for (uint32_t i = copies->count; i-- > 0;)
-        if (copies->list[i].step != start)
+        if (copies->list[i].step != start &&
+            (!base || copies->list[i].step != base))
             close_copy(copies, i);
     copies->complete = start;
+    copies->base = base;
     copies->ordered = 0;
-    if (copies->described != start) {
-        free(copies->manifest);
-        copies->manifest = NULL;
-    }
+    if (copies->described != start)
+        forget_manifests(copies);
     pthread_mutex_unlock(&copies->mutex);
 }
 
@@ -77,7 +82,7 @@ bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
 static bool waits(const struct copies *copies, uint32_t i, uint32_t part) {
     const struct copy *copy = &copies->list[i];
     return copy->part == part && copy->step != copies->complete &&
-           copy->step != copies->ordered;
+           copy->step != copies->base && copy->step != copies->ordered;
 }
 
 /* The oldest of PART that waits, where too many do. */
@@ -115,33 +120,56 @@ uint32_t copies_list(struct copies *copies, struct copy list[COPIES_MOST]) {
     return count;
 }
 
-void copies_order(struct copies *copies, uint64_t step, uint64_t complete) {
+void copies_order(struct copies *copies, uint64_t step, uint64_t complete,
+                  uint64_t base) {
     pthread_mutex_lock(&copies->mutex);
     for (uint32_t i = copies->count; i-- > 0 && complete > copies->complete;)
-        if (copies->list[i].step < complete)
+        if (copies->list[i].step < complete && copies->list[i].step != base)
             close_copy(copies, i);
-    if (complete > copies->complete)
+    if (complete > copies->complete) {
         copies->complete = complete;
+        copies->base = base;
+    }
     if (step)
         copies->ordered = step;
     pthread_mutex_unlock(&copies->mutex);
 }
 
-void copies_describe(struct copies *copies, uint64_t step,
-                     const char *manifest) {
-    char *copied = strdup(manifest);
+static char *duplicate(const char *text) {
+    return text ? strdup(text) : NULL;
+}
+
+/* Both manifests, or without memory for one of them none. */
+static void copy_manifests(char *const from[2], char *to[2]) {
+    to[0] = duplicate(from[0]);
+    to[1] = to[0] ? duplicate(from[1]) : NULL;
+    if (from[1] && !to[1]) {
+        free(to[0]);
+        to[0] = NULL;
+    }
+}
+
+void copies_describe(struct copies *copies, uint64_t step, const char *manifest,
+                     const char *base) {
+    char *const given[2] = {(char *)manifest, (char *)base};
+    char *copied[2];
+    copy_manifests(given, copied);
     pthread_mutex_lock(&copies->mutex);
-    free(copies->manifest);
-    copies->manifest = copied;
+    forget_manifests(copies);
+    copies->manifest = copied[0];
+    copies->base_manifest = copied[1];
     copies->described = step;
     pthread_mutex_unlock(&copies->mutex);
 }
 
-char *copies_manifest(struct copies *copies) {
+char *copies_manifest(struct copies *copies, char **base) {
+    char *copied[2];
     pthread_mutex_lock(&copies->mutex);
-    char *copied = copies->manifest ? strdup(copies->manifest) : NULL;
+    copy_manifests((char *const[]){copies->manifest, copies->base_manifest},
+                   copied);
     pthread_mutex_unlock(&copies->mutex);
-    return copied;
+    *base = copied[1];
+    return copied[0];
 }
 
 void copies_close(struct copies *copies) {

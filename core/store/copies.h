@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum {
-    COPIES_WAITING = 3, /* of a part, that are neither complete nor ordered */
+    COPIES_WAITING = 3, /* of a part, of which nothing else is known */
     COPIES_MOST = 4 * COPIES_WAITING,
 };
 
@@ -21,6 +21,7 @@ struct copy {
     uint32_t part; /* of the ps, or the trainer of the rank, with that number */
     int fd;        /* of the file */
     uint64_t size;
+    uint64_t id; /* of the snapshot; of another ps's part 0 */
 };
 
 /* All 0 before the first call. */
@@ -28,15 +29,17 @@ struct copies {
     pthread_mutex_t mutex;         /* for what follows */
     struct copy list[COPIES_MOST]; /* by age */
     uint32_t count;
-    uint64_t complete;  /* the newest step that all have; 0: none */
-    uint64_t ordered;   /* the one that ps fetch from each other; 0: none */
-    char *manifest;     /* owned: of a complete step; NULL: there is none */
-    uint64_t described; /* that step */
+    uint64_t complete;   /* the newest step that all have; 0: none, */
+    uint64_t base;       /* and the one that it is a delta of; 0: of none */
+    uint64_t ordered;    /* the one that ps fetch from each other; 0: none */
+    char *manifest;      /* owned: of a complete step; NULL: there is none, */
+    char *base_manifest; /* owned: its base's; NULL: it has none, */
+    uint64_t described;  /* and that step */
 };
 
-/* A run goes on from its copy of step START (0: from none): closes all
- * others. */
-void copies_begin(struct copies *copies, uint64_t start);
+/* A run goes on from its copy of step START (0: from none), a delta of that of
+ * BASE (0: of none): closes all others. */
+void copies_begin(struct copies *copies, uint64_t start, uint64_t base);
 
 /* Takes COPY, its file too, in place of one of the same part and step. Of those
  * of the part that wait COPIES_WAITING stay. */
@@ -57,17 +60,20 @@ bool copies_open(struct copies *copies, uint64_t step, uint32_t part,
 /* Writes all of them, without their files; returns how many. */
 uint32_t copies_list(struct copies *copies, struct copy list[COPIES_MOST]);
 
-/* Ps fetch STEP from each other (0: none), and all have COMPLETE: closes older
- * ones. */
-void copies_order(struct copies *copies, uint64_t step, uint64_t complete);
+/* Ps fetch STEP from each other (0: none), and all have COMPLETE, a delta of
+ * BASE (0: of none): closes older ones. */
+void copies_order(struct copies *copies, uint64_t step, uint64_t complete,
+                  uint64_t base);
 
-/* Copies MANIFEST, that of STEP, which is complete. */
-void copies_describe(struct copies *copies, uint64_t step,
-                     const char *manifest);
+/* Copies MANIFEST, that of STEP, which is complete, and its base's (NULL: it
+ * has none). */
+void copies_describe(struct copies *copies, uint64_t step, const char *manifest,
+                     const char *base);
 
-/* The manifest of the newest step that is complete, for the caller to free;
- * NULL: none is, or there is no memory. */
-char *copies_manifest(struct copies *copies);
+/* The manifest of the newest step that is complete and its base's (*BASE, NULL:
+ * it has none), for the caller to free; NULL: none is, or there is no memory.
+ */
+char *copies_manifest(struct copies *copies, char **base);
 
 /* Closes all. */
 void copies_close(struct copies *copies);

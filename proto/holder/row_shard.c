@@ -17,6 +17,8 @@
 #include <string.h>
 
 /* The rows of one stack of a round, and how many trainers pushed each. */
+enum { CUTS_KEPT = 4 /* more than wait until one of them is complete */ };
+
 struct merged {
     struct row_keys keys;
     float *sums;       /* [room_sums] */
@@ -47,6 +49,11 @@ struct row_partition {
     bool based; /* there is a base, after whose update `since` rows changed */
     uint64_t since;
     struct unit_cut full; /* the last full one: perhaps the next base */
+    struct unit_cut copied[CUTS_KEPT]; /* the last whole copies likewise, newest
+                                          first; id 0: there is none */
+    uint64_t copy_base; /* the step of the copy that the next ones are against
+                           (0: none), and of the last update before it */
+    uint64_t copy_since;
 };
 
 struct row_shard {
@@ -587,16 +594,57 @@ uint32_t row_shard_partitions(const struct row_shard *shard) {
     return shard->settings.count;
 }
 
-/* Numbers of updates are compared within 2^31 of each other. */
+static bool is_cut_of_copy(const struct unit_cut *cut) {
+    return cut->form == CAPSTAN__SNAPSHOT__FORM__COPY;
+}
+
+/* May CUT have only what changed after update *SINCE? Numbers of updates are
+ * compared within 2^31 of each other. */
+static bool may_be_delta(const struct row_partition *own,
+                         const struct unit_cut *cut, uint64_t *since) {
+    bool based =
+        is_cut_of_copy(cut)
+            ? own->copy_base > 0
+            : cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based;
+    *since = is_cut_of_copy(cut) ? own->copy_since : own->since;
+    return based && cut->step - *since < INT32_MAX;
+}
+
+/* CUT is whole, and what comes later may be against it. */
+static void note_whole(struct row_partition *own, const struct unit_cut *cut) {
+    if (cut->form == CAPSTAN__SNAPSHOT__FORM__FULL)
+        own->full = *cut;
+    if (!is_cut_of_copy(cut))
+        return;
+    memmove(&own->copied[1], &own->copied[0],
+            sizeof own->copied - sizeof own->copied[0]);
+    own->copied[0] = *cut;
+}
+
+/* Rows that were removed before this update are missing in all that a delta is,
+ * or may come to be, against. */
+static uint64_t first_needed(const struct row_partition *own) {
+    uint64_t first = own->based ? own->since : UINT64_MAX;
+    if (own->full.id && own->full.step < first)
+        first = own->full.step;
+    if (own->copy_base && own->copy_since < first)
+        first = own->copy_since;
+    for (int i = 0; i < CUTS_KEPT; i++)
+        if (own->copied[i].id && own->copied[i].step < first)
+            first = own->copied[i].step;
+    return first;
+}
+
 static void row_shard_cut(void *holder, uint32_t p, const struct unit_cut *cut,
                           struct snapshots_block *block) {
     struct row_shard *shard = holder;
     struct shard_rows_source *rows = shard->views;
     struct row_partition *own = &shard->partitions[p];
-    bool delta = cut->form == CAPSTAN__SNAPSHOT__FORM__DELTA && own->based &&
-                 cut->step - own->since < INT32_MAX;
-    if (cut->form == CAPSTAN__SNAPSHOT__FORM__FULL)
-        own->full = *cut;
+    uint64_t since;
+    bool delta = may_be_delta(own, cut, &since);
+    if (!delta)
+        note_whole(own, cut);
+    block->base = delta && is_cut_of_copy(cut) ? own->copy_base : 0;
     block->rows = rows;
     for (uint32_t s = 0; s < shard->num_stacks; s++) {
         struct row_table *table = own->tables[s];
@@ -606,11 +654,11 @@ static void row_shard_cut(void *holder, uint32_t p, const struct unit_cut *cut,
             .page_rows = row_table_page_rows(table),
             .row_bytes = row_table_row_bytes(table),
             .delta = delta,
-            .since = own->since};
+            .since = since};
         rows[s].pages = row_table_pages(table, &rows[s].num_pages);
         if (!delta)
             continue;
-        row_table_forget_removed(table, own->since);
+        row_table_forget_removed(table, first_needed(own));
         rows[s].removed = row_table_removed(table, &rows[s].num_removed);
     }
 }
@@ -625,6 +673,20 @@ void row_shard_set_base(struct row_shard *shard, uint64_t id) {
             continue;
         own->based = true;
         own->since = own->full.step;
+    }
+}
+
+void row_shard_set_copy_base(struct row_shard *shard, uint64_t id,
+                             uint64_t step) {
+    for (uint32_t p = 0; p < shard->settings.count; p++) {
+        struct row_partition *own = &shard->partitions[p];
+        int i = 0;
+        while (i < CUTS_KEPT && (!id || own->copied[i].id != id))
+            i++;
+        own->copy_base = i < CUTS_KEPT ? step : 0;
+        own->copy_since = i < CUTS_KEPT ? own->copied[i].step : 0;
+        for (; i < CUTS_KEPT; i++)
+            own->copied[i].id = 0; /* nothing is against older ones */
     }
 }
 

@@ -24,7 +24,7 @@ struct row_shard_settings {
     const struct optimizer *optimizer;    /* of tables that name none */
     const struct optimizer_group *groups; /* which tables name */
     const struct rule_loops *loops;
-    bool deltas; /* checkpoints may have only what changed */
+    bool deltas; /* checkpoints or copies may have only what changed */
 };
 
 struct row_shard;
@@ -104,6 +104,11 @@ uint32_t row_shard_partitions(const struct row_shard *shard);
 
 /* There is a full checkpoint of snapshot ID: later deltas are against it. */
 void row_shard_set_base(struct row_shard *shard, uint64_t id);
+
+/* There is a whole copy in memory of snapshot ID, of STEP: later copies have
+ * what changed since, in partitions that know of it. ID 0: they are whole. */
+void row_shard_set_copy_base(struct row_shard *shard, uint64_t id,
+                             uint64_t step);
 
 /* Bytes of pages that only snapshots keep. */
 size_t row_shard_copied_bytes(const struct row_shard *shard);

@@ -592,6 +592,8 @@ static void hold_block(struct snapshots *all, struct snapshot *snapshot,
         for (unsigned t = 0; source->tensors[0] && t < tensors_of(all, b); t++)
             block->tensors[t] = buffer_hold(source->tensors[t]);
     block->added = true;
+    if (source->base)
+        snapshot->report.base = source->base;
     if (b == 0) {
         snapshot->report.scaler = source->scaler;
         snapshot->report.step = source->version;

@@ -91,6 +91,8 @@ struct snapshots_block {
                                           no memory for a copy */
     const void *row;
     uint64_t rule_step; /* updates that the block's rule has counted */
+    uint64_t base;      /* of a COPY: the step of the one that the rows of a
+                           partition are what changed since; 0: they are all */
     struct loss_scaler scaler;
 };
 
@@ -135,6 +137,7 @@ struct snapshots_report {
     Capstan__Snapshot__Form form;
     uint64_t step;          /* held: version of the first block */
     uint64_t ordered;       /* written or not: the checkpoint's step */
+    uint64_t base;          /* a block's: only one differs from 0 */
     struct shard_info info; /* written */
     struct shard_rows_count
         *counts;    /* written: [num_tables], of this holder; the caller frees

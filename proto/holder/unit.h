@@ -59,7 +59,8 @@ struct unit_table {
                            struct checkpoint_reader *reader,
                            struct failure *why) MUST_CHECK;
     /* Sets in BLOCK views of its tensors, or of its rows: those of a delta are
-     * what changed since the unit's base, if it has one. */
+     * what changed since the unit's base, if it has one, and those of a copy
+     * what changed since the copy that is its base. */
     void (*cut)(void *holder, uint32_t u, const struct unit_cut *cut,
                 struct snapshots_block *block);
 };

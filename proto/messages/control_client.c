@@ -302,18 +302,21 @@ static size_t list_copies(struct copies *copies, Capstan__HeldCopy *list,
     return count;
 }
 
-/* A chief that returns knows of no copy in memory. The caller frees it; NULL:
- * there is none, or JOIN would be too long with it. */
-static char *copy_manifest(const struct control_client *client,
-                           const Capstan__Join *join) {
-    char *manifest = (join->rejoin || join->past) && client->member->copies
-                         ? copies_manifest(client->member->copies)
-                         : NULL;
-    if (!manifest || capstan__join__get_packed_size(join) + strlen(manifest) <=
-                         MESSAGE_MAX_REJOIN)
-        return manifest;
-    free(manifest);
-    return NULL;
+/* A chief that returns knows of no copy in memory. Sets the manifests in JOIN,
+ * which the caller frees (NULL: there is none, or JOIN would be too long). */
+static void tell_copies(const struct control_client *client,
+                        Capstan__Join *join, char *manifests[2]) {
+    manifests[0] = manifests[1] = NULL;
+    if ((join->rejoin || join->past) && client->member->copies)
+        manifests[0] = copies_manifest(client->member->copies, &manifests[1]);
+    size_t bytes = manifests[0] ? strlen(manifests[0]) : 0;
+    bytes += manifests[1] ? strlen(manifests[1]) : 0;
+    if (!bytes ||
+        capstan__join__get_packed_size(join) + bytes > MESSAGE_MAX_REJOIN)
+        return;
+    join->copy_manifest = manifests[0];
+    if (manifests[1])
+        join->copy_base = manifests[1];
 }
 
 /* As of `heard`, where evaluations are never all read at once: the step before
@@ -377,14 +380,14 @@ static bool control_client_send_join(struct control_client *control_client,
         }
         join.rejoin = &again;
     }
-    char *manifest = copy_manifest(control_client, &join);
-    if (manifest)
-        join.copy_manifest = manifest;
+    char *manifests[2];
+    tell_copies(control_client, &join, manifests);
     Capstan__Control control = CAPSTAN__CONTROL__INIT;
     control.body_case = CAPSTAN__CONTROL__BODY_JOIN;
     control.join = &join;
     bool sent = control_client_send_unreliable(control_client, &control);
-    free(manifest);
+    free(manifests[0]);
+    free(manifests[1]);
     return sent;
 }
 
@@ -961,7 +964,7 @@ static void wait_on(struct control_client *client,
     client->answered = true;
     client->opened = client->last_wait_log = now;
     if (client->member->copies) /* they are of no use to that run */
-        copies_begin(client->member->copies, 0);
+        copies_begin(client->member->copies, 0, 0);
 }
 
 /* WHY: what link INDEX has sent. A chief of another release may be replaced by

@@ -29,16 +29,25 @@ static enum status restore_unit(const struct shard_init *init, uint32_t b,
                                                 &init->rule_steps[b], why);
 }
 
-/* A file in memory has no name but that of its descriptor. */
+/* A file in memory, FD, has no name but that of its descriptor. */
 static enum status name_copy(const struct shard_init *init,
-                             struct manifest *manifest, struct failure *why) {
+                             struct manifest *manifest, int fd,
+                             struct failure *why) {
     if (init->part >= manifest->num_files)
         return status_fail(why, FAILURE_BAD_MESSAGE,
                            "a manifest of %u files, without part %u",
                            manifest->num_files, init->part);
     struct shard_info *file = &manifest->files[init->part];
-    snprintf(file->name, sizeof file->name, "%d", init->copy);
+    snprintf(file->name, sizeof file->name, "%d", fd);
     return STATUS_OK;
+}
+
+static enum status name_copies(const struct shard_init *init,
+                               struct manifest *manifest, struct failure *why) {
+    enum status status = name_copy(init, manifest, init->copy.fd, why);
+    return status || !manifest->base
+               ? status
+               : name_copy(init, manifest->base, init->copy.base, why);
 }
 
 /* The reader verifies every block; if a shard file lies on another host's disk,
@@ -51,11 +60,9 @@ static enum status restore(const struct shard_init *init, int cancel,
     if (!status && init->base)
         status = manifest_parse_base(&manifest, init->base, why);
     if (!status && !init->folder)
-        status = name_copy(init, &manifest, why);
+        status = name_copies(init, &manifest, why);
     if (!status)
-        status = checkpoint_reader_open(
-            &reader, init->folder ? init->folder : "/proc/self/fd", &manifest,
-            why);
+        status = checkpoint_reader_open(&reader, init->folder, &manifest, why);
     uint32_t units = units_count(&init->units);
     for (uint32_t b = 0;
          !status && b < units && !shard_init_is_cancelled(cancel); b++)

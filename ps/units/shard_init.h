@@ -16,7 +16,10 @@ struct shard_init {
     uint64_t seed;
     const char *folder, *manifest; /* of a checkpoint; NULL: by the seed */
     const char *base;              /* its base's manifest; NULL: no delta */
-    int copy;      /* without a folder: the file of a part, in memory, */
+    struct shard_copy {
+        int fd;   /* without a folder: the file of a part, in memory, */
+        int base; /* that of its base, if there is one, */
+    } copy;
     uint32_t part; /* and which of the manifest's it is: its units are set */
     const uint32_t *ids;  /* of the units, in the layout */
     uint64_t *rule_steps; /* of these, from the checkpoint */

@@ -47,16 +47,21 @@ static pid_t await_chief(struct cluster_process *local) {
     return (pid_t)number_after(line, ", pid ");
 }
 
-/* Of the ps of LOCAL, the last of COUNT members to be started, which join in
- * any order. */
-static void await_ps(struct cluster_process *local, int count, pid_t *pids) {
-    cluster_run_await_soon(local, "chief: listening");
+/* Of the ps among the next COUNT members of LOCAL, which join in any order. */
+static void await_joined(struct cluster_process *local, int count,
+                         pid_t *pids) {
     while (count--) {
         const char *line = cluster_run_await_soon(local, " joined from ");
-        if (strstr(line, "chief: ps "))
-            pids[number_after(line, "chief: ps ")] =
-                (pid_t)number_after(line, ", pid ");
+        for (int p = 0; p < 4; p++)
+            if (strstr(line, textf("ps %d joined", p)))
+                pids[p] = (pid_t)number_after(line, ", pid ");
     }
+}
+
+/* The same of those that are to be started. */
+static void await_ps(struct cluster_process *local, int count, pid_t *pids) {
+    cluster_run_await_soon(local, "chief: listening");
+    await_joined(local, count, pids);
 }
 
 static void await_step(struct cluster_process *local, uint64_t step) {
@@ -111,6 +116,44 @@ TEST(tables_are_in_the_copies) {
     cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
                          ", \"steps\": 6000, " REPLICAS "}");
     expect_each_may_die(run, "3");
+}
+
+/* The next copy of LOCAL, whose log is JSON, that has only what has changed. */
+static uint64_t await_delta(struct cluster_process *local) {
+    const char *line =
+        cluster_run_await_soon(local, ": what has changed since step ");
+    uint64_t step = number_after(line, "the copy of step ");
+    assert_true(number_after(line, "has changed since step ") < step);
+    return step;
+}
+
+/* A ps dies, then the chief and the other ps at once: the chief that returns
+ * knows the copy and its base from the ps that is left. */
+TEST(copies_of_tables_have_what_has_changed) {
+    cluster_clicks_write(run);
+    cluster_run_job(run, "{" CLUSTER_CLICKS_DEEPFM
+                         ", \"steps\": 8000, " REPLICAS "}");
+    pid_t pids[2];
+    cluster_run_expect(start(run, "whole", "2", "checkpoint.dir=a"), 0, LONG);
+    struct cluster_process *local = cluster_run_start(
+        run, "killed",
+        WORDS("local", "job.json", "--ps", "2", "--workers", "2", "--json-log",
+              "--set", "checkpoint.dir=b", "--set", "strategy.buddy_steps=500"),
+        NULL);
+    const char *line = cluster_run_await_soon(local, "\"role\":\"chief\"");
+    pid_t chief = (pid_t)number_after(line, ", pid ");
+    await_joined(local, 4, pids);
+    uint64_t step = await_delta(local);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    await_joined(local, 4, pids);
+    cluster_run_await_soon(local,
+                           textf("the run goes on after step %" PRIu64, step));
+    step = await_delta(local);
+    assert_int_equal(kill(chief, SIGKILL) | kill(pids[0], SIGKILL), 0);
+    cluster_run_await_soon(local,
+                           textf("the run goes on after step %" PRIu64, step));
+    cluster_run_expect(local, 0, LONG);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
 /* Two of four have no block, and the last has none of them and no rows. */

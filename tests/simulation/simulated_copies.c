@@ -40,7 +40,9 @@ void simulated_copies_written(struct simulated *s, uint32_t p, uint64_t step,
         part->values[b] = snapshot->values[b];
         part->versions[b] = snapshot->versions[b];
     }
-    copies_put(&s->copies[p], (struct copy){step, p, -1, s->num_parts++});
+    copies_put(&s->copies[p],
+               (struct copy){
+                   .step = step, .part = p, .fd = -1, .size = s->num_parts++});
     report(s, p, step, false, false);
 }
 
@@ -56,7 +58,7 @@ void simulated_copies_list(struct simulated *s, uint32_t p,
         join->values[i] = list[i].step;
         join->versions[i] = list[i].part;
     }
-    char *manifest = copies_manifest(&s->copies[p]);
+    char *base, *manifest = copies_manifest(&s->copies[p], &base);
     if (manifest)
         sscanf(manifest, "%" SCNu64 " %" SCNu64, &join->id, &join->step);
     free(manifest);
@@ -66,7 +68,7 @@ static void describe(struct simulated *s, uint32_t p, uint64_t step,
                      uint64_t run) {
     char manifest[64];
     snprintf(manifest, sizeof manifest, "%" PRIu64 " %" PRIu64, step, run);
-    copies_describe(&s->copies[p], step, manifest);
+    copies_describe(&s->copies[p], step, manifest, NULL);
 }
 
 static void load(struct simulated *s, uint32_t p, const struct copy *copy) {
@@ -93,7 +95,7 @@ void simulated_copies_plan(struct simulated *s, uint32_t p,
                            const struct simulated_control *plan) {
     struct copy own;
     if (!simulated_has_fault(s, SIMULATION_COPY_UNDONE))
-        copies_begin(&s->copies[p], plan->memory ? plan->step : 0);
+        copies_begin(&s->copies[p], plan->memory ? plan->step : 0, 0);
     if (plan->memory)
         describe(s, p, plan->step, plan->round);
     if (!plan->memory || !s->ps[p].count)
@@ -109,7 +111,7 @@ void simulated_copies_order(struct simulated *s, uint32_t p,
     bool early = simulated_has_fault(s, SIMULATION_COPY_DROPPED);
     uint32_t part = (uint32_t)order->number;
     copies_order(&s->copies[p], order->id,
-                 early && order->id ? order->id : order->clock);
+                 early && order->id ? order->id : order->clock, 0);
     if (order->round)
         describe(s, p, order->clock, order->round);
     if (!order->id || !s->ps[p].count)

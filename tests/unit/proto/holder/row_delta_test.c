@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random histories of partitions with admission and expiry, with full
- * checkpoints and deltas: a delta with its base has the rows that the ps had,
- * restored to any number of ps, whose own deltas go on from there. */
+ * checkpoints and deltas, and between them copies with bases of their own: a
+ * delta with its base has the rows that the ps had, restored to any number of
+ * ps, whose own deltas go on from there. */
 #include "core/store/checkpoint.h"
 #include "core/store/shard_file.h"
 #include "core/store/shard_rows.h"
@@ -10,6 +11,8 @@
 #include "tests/lib/seed.h"
 #include "tests/lib/test.h"
 
+#include <sys/stat.h>
+
 enum {
     TABLES = 3,
     STACKS = 2,
@@ -17,7 +20,7 @@ enum {
     HOT = 30, /* of them are pushed often */
     PARTITIONS = 6,
     MOST_PS = 3,
-    ROUNDS = 80,
+    ROUNDS = 160,
 };
 
 static const struct optimizer adagrad = {.type = OPTIMIZER_ADAGRAD,
@@ -30,17 +33,24 @@ struct cluster {
     unsigned num_ps;
 };
 
+/* Checkpoints, or copies. */
+struct line {
+    char dir[PATH_MAX];
+    struct manifest_name base;
+    struct manifest_name whole; /* that ps do not know of yet; step 0: none */
+    unsigned num_deltas;
+};
+
 struct history {
-    const char *dir;
+    struct line checkpoints, copies;
     struct layout *layout;
     const struct rule_loops *loops;
     struct philox_sequence random;
     struct cluster *cluster;
     bool apart; /* partitions are not updated equally often */
     uint64_t versions[PARTITIONS];
-    bool has_base;
-    struct manifest_name base;
-    unsigned num_deltas;
+    bool full_only[MOST_PS]; /* ps restored from a copy, until there is a base:
+                                what the snapshot agent sees to */
     uint64_t unchanged, removed; /* rows of bases, seen in deltas */
 };
 
@@ -54,7 +64,11 @@ static void open_history(struct history *history, const char *dir, bool apart) {
         {.name = "b", .dim = 5, .init_bound = 1, .admit = 2, .expire = 9},
         {.name = "c", .dim = 2, .init_bound = 1, .expire = 16}};
     struct parameter parameter = {.name = "p"};
-    *history = (struct history){.dir = dir, .apart = apart};
+    *history = (struct history){.apart = apart};
+    snprintf(history->checkpoints.dir, PATH_MAX, "%s/a", dir);
+    snprintf(history->copies.dir, PATH_MAX, "%s/b", dir);
+    assert_int_equal(mkdir(history->checkpoints.dir, 0755), 0);
+    assert_int_equal(mkdir(history->copies.dir, 0755), 0);
     seed_open(&history->random);
     assert_ok(rule_choose(&history->loops, NULL, &failure));
     assert_ok(layout_build(&history->layout, &parameter, 1, &failure));
@@ -196,6 +210,8 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     struct shard_writer *writer;
     assert_ok(shard_writer_open(&writer, textf("%s/ps-%u.mdb", folder, ps), 0,
                                 0, &failure));
+    if (history->full_only[ps] && cut.form == CAPSTAN__SNAPSHOT__FORM__DELTA)
+        cut.form = CAPSTAN__SNAPSHOT__FORM__FULL;
     for (uint32_t p = ps; p < PARTITIONS; p += cluster->num_ps) {
         cut.step = history->versions[p];
         struct snapshots_block block = {0};
@@ -207,8 +223,34 @@ static void write_file(struct history *history, const char *folder, uint32_t ps,
     assert_ok(shard_writer_finish(&writer, &manifest->files[ps], &failure));
 }
 
-/* Writes a checkpoint; if it is full, some ps learn that it is a base. */
-static void save(struct history *history, Capstan__Snapshot__Form form) {
+/* Some ps learn that the full checkpoint of STEP is a base. */
+static void tell_base(struct history *history, uint64_t step) {
+    for (uint32_t i = 0; i < history->cluster->num_ps; i++)
+        if (!one_in(history, 3)) {
+            row_shard_set_base(history->cluster->ps[i], step);
+            history->full_only[i] = false;
+        }
+}
+
+/* All ps learn of the base of copies later than it is there, or that there is
+ * none. */
+static void tell_copy_base(struct history *history) {
+    struct line *copies = &history->copies;
+    uint64_t known = 0;
+    if (copies->whole.step && one_in(history, 3)) {
+        copies->base = copies->whole;
+        copies->whole.step = 0;
+        known = copies->base.step;
+    } else if (!one_in(history, 8)) {
+        return;
+    }
+    for (uint32_t i = 0; i < history->cluster->num_ps; i++)
+        row_shard_set_copy_base(history->cluster->ps[i], known, known);
+}
+
+/* Writes one to LINE. */
+static void save(struct history *history, struct line *line,
+                 Capstan__Snapshot__Form form) {
     uint64_t step = history->versions[0];
     struct cluster *cluster = history->cluster;
     struct shard_info files[MOST_PS];
@@ -225,26 +267,29 @@ static void save(struct history *history, Capstan__Snapshot__Form form) {
                                 .files = files,
                                 .block_file = places,
                                 .tables = tables,
-                                .base_name = history->base};
+                                .base_name = line->base};
     memset(tables, 0, sizeof tables);
     memset(files, 0, sizeof files);
     for (uint32_t t = 0; t < TABLES; t++)
         tables[t].num_slots = 1;
     for (uint32_t p = 0; p < PARTITIONS; p++)
         places[1 + p] = p % cluster->num_ps;
-    assert_ok(checkpoint_make_folder(history->dir, step, &failure));
-    checkpoint_folder(history->dir, step, folder, sizeof folder);
+    assert_ok(checkpoint_make_folder(line->dir, step, &failure));
+    checkpoint_folder(line->dir, step, folder, sizeof folder);
     for (uint32_t i = 0; i < cluster->num_ps; i++)
         write_file(history, folder, i,
                    (struct unit_cut){.id = step, .form = form}, &manifest,
                    &manifest.is_delta);
     assert_ok(manifest_write(&manifest, folder, &failure));
-    if (manifest.is_delta)
-        return;
-    history->base = (struct manifest_name){step, manifest.hash};
-    for (uint32_t i = 0; i < cluster->num_ps; i++)
-        if (!one_in(history, 3))
-            row_shard_set_base(cluster->ps[i], step);
+    bool is_copy = form == CAPSTAN__SNAPSHOT__FORM__COPY;
+    if (!manifest.is_delta && !is_copy) {
+        line->base = (struct manifest_name){step, manifest.hash};
+        tell_base(history, step);
+    }
+    if (!manifest.is_delta && is_copy && !line->whole.step)
+        line->whole = (struct manifest_name){step, manifest.hash};
+    if (is_copy)
+        tell_copy_base(history);
 }
 
 static uint64_t count_list(const struct shard_rows *list) {
@@ -270,15 +315,14 @@ static void count_lists(struct history *history,
         }
 }
 
-/* A cluster of another number of ps, with the rows of the newest checkpoint. */
-static struct cluster *restore(struct history *history) {
+/* A cluster of another number of ps, with the newest rows of LINE. */
+static struct cluster *restore(struct history *history, struct line *line) {
     struct cluster *cluster =
         open_cluster(history, 1 + philox_below(&history->random, MOST_PS));
     struct checkpoint_reader *reader;
     struct manifest manifest;
     char folder[PATH_MAX];
-    checkpoint_folder(history->dir, history->versions[0], folder,
-                      sizeof folder);
+    checkpoint_folder(line->dir, history->versions[0], folder, sizeof folder);
     if (manifest_read(&manifest, folder, &failure) ||
         checkpoint_reader_open(&reader, folder, &manifest, &failure))
         fail_msg("%s", failure.text);
@@ -286,21 +330,25 @@ static struct cluster *restore(struct history *history) {
         assert_ok(row_shard_units.restore(cluster->ps[p % cluster->num_ps],
                                           p / cluster->num_ps, reader,
                                           &failure));
-    history->num_deltas += manifest.is_delta;
+    line->num_deltas += manifest.is_delta;
     count_lists(history, reader);
     checkpoint_reader_close(&reader);
     manifest_clear(&manifest);
     return cluster;
 }
 
-/* Goes on with RESTORED or without it. A run that resumes begins with the step
- * of its checkpoint, on all partitions. */
-static void go_on(struct history *history, struct cluster *restored) {
-    bool resumes = one_in(history, 3);
+/* Goes on with RESTORED, from LINE, or without it. A run that resumes begins
+ * with the step of its checkpoint, on all partitions. */
+static void go_on(struct history *history, const struct line *line,
+                  struct cluster *restored) {
+    bool resumes = one_in(history, 10);
     close_cluster(resumes ? history->cluster : restored);
     if (!resumes)
         return;
     history->cluster = restored;
+    history->copies.whole.step = 0; /* the ps know of none */
+    for (unsigned i = 0; i < MOST_PS; i++)
+        history->full_only[i] = line == &history->copies;
     for (uint32_t p = 1; p < PARTITIONS; p++)
         history->versions[p] = history->versions[0];
 }
@@ -311,15 +359,20 @@ static void play(const char *dir, bool apart) {
     history.cluster = open_cluster(&history, 2);
     for (unsigned round = 0; round < ROUNDS; round++) {
         play_round(&history);
-        if (one_in(&history, 3))
+        uint32_t kind = philox_below(&history.random, 9);
+        struct line *line = kind < 4 ? &history.copies : &history.checkpoints;
+        if (kind >= 7)
             continue;
-        save(&history, one_in(&history, 6) ? CAPSTAN__SNAPSHOT__FORM__FULL
-                                           : CAPSTAN__SNAPSHOT__FORM__DELTA);
-        struct cluster *restored = restore(&history);
+        save(&history, line,
+             kind < 4              ? CAPSTAN__SNAPSHOT__FORM__COPY
+             : one_in(&history, 4) ? CAPSTAN__SNAPSHOT__FORM__FULL
+                                   : CAPSTAN__SNAPSHOT__FORM__DELTA);
+        struct cluster *restored = restore(&history, line);
         expect_same_cluster(history.cluster, restored);
-        go_on(&history, restored);
+        go_on(&history, line, restored);
     }
-    assert_true(history.num_deltas > 10);
+    assert_true(history.checkpoints.num_deltas > 10);
+    assert_true(history.copies.num_deltas > 3);
     assert_true(history.unchanged > 100 && history.removed > 100);
     close_cluster(history.cluster);
     layout_free(&history.layout);
