@@ -239,6 +239,7 @@ TEST(what_does_not_go_with_backup_workers_is_named) {
         {"backed-means", "with optimizer None"},
         {"backed-keeps", "kept \"state\" with strategy.backup_workers"},
         {"backed-rewinds", "capstan_rewinds with strategy.backup_workers"},
+        {"backed-epoch", "has begun before step 0"},
         {"backed-asks", "capstan_had_batch with strategy.backup_workers"},
     };
     setenv("CAPSTAN_SET", "strategy.backup_workers=1\n", 1);

@@ -1149,6 +1149,18 @@ static int backed(struct caller *caller, bool kinds) {
     return result;
 }
 
+/* An epoch that began a step ago, and one that began before all steps. */
+static int tell_begun(struct caller *caller) {
+    struct capstan_position position;
+    int result = capstan_epoch_begun(caller->run, 4, 1);
+    capstan_where(caller->run, &position);
+    if (!result)
+        result = expect(position.epoch == 4 && position.epoch_step == 1,
+                        "steps of the epoch", (double)position.epoch_step);
+    return result ? result
+                  : capstan_epoch_begun(caller->run, 5, position.step + 1);
+}
+
 /* Calls what does not go with backup workers. */
 static int backed_wrongly(struct caller *caller, const char *name) {
     enum capstan_outcome outcome;
@@ -1171,6 +1183,8 @@ static int backed_wrongly(struct caller *caller, const char *name) {
             result = step(caller, 1, &outcome);
         if (!result && !strcmp(name, "backed-asks"))
             result = capstan_had_batch(caller->run);
+        if (!result && !strcmp(name, "backed-epoch"))
+            result = tell_begun(caller);
     }
     return result;
 }
