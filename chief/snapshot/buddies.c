@@ -121,8 +121,24 @@ bool buddies_is_on_two(const struct buddies_set *set) {
     return true;
 }
 
+bool buddies_take_base(const struct run_buddies *buddies,
+                       struct buddies_set *set, uint64_t base) {
+    if (base)
+        set->base = base;
+    return !set->base || set->base == buddies->base.step;
+}
+
+/* A newer base has come since their parts were written. */
+static void forget_without_base(struct run_buddies *buddies) {
+    for (int i = 0; i < BUDDIES_SETS; i++)
+        if (buddies->sets[i].base &&
+            buddies->sets[i].base != buddies->base.step)
+            buddies_forget(buddies, &buddies->sets[i]);
+}
+
 struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now) {
     struct buddies_set *newest = NULL;
+    forget_without_base(buddies);
     for (int i = 0; i < BUDDIES_SETS && !buddies->ordered; i++) {
         struct buddies_set *set = &buddies->sets[i];
         if (set->step && is_written(set) &&
@@ -350,17 +366,8 @@ static void order_base(const struct buddies_base *base, uint32_t part,
     order->base_hash_high = base->files[part].hash[1];
 }
 
-/* A newer base has come since their parts were written. */
-static void forget_without_base(struct run_buddies *buddies) {
-    for (int i = 0; i < BUDDIES_SETS; i++)
-        if (buddies->sets[i].base &&
-            buddies->sets[i].base != buddies->base.step)
-            buddies_forget(buddies, &buddies->sets[i]);
-}
-
 /* Each ps is to fetch the part of another one. */
 static void order_next(struct run *run) {
-    forget_without_base(&run->buddies);
     const struct buddies_set *set = buddies_order(&run->buddies, time_now());
     uint32_t count = run->plan.num_holders, d = set ? distance(run) : 0;
     for (uint32_t i = 0; set && i < count; i++) {
@@ -559,15 +566,6 @@ void buddies_receive_kept(struct run *run, const struct roster_slot *slot,
     set->has_lead |= kept->lead;
 }
 
-/* Is a part, what has changed since BASE, of use in SET? A ps may not have
- * heard of the next one yet, or have heard of it from the chief before. */
-static bool takes_base(struct run *run, struct buddies_set *set,
-                       uint64_t base) {
-    if (base)
-        set->base = base;
-    return !set->base || set->base == run->buddies.base.step;
-}
-
 static void take_written(struct run *run, const struct roster_slot *slot,
                          const Capstan__BuddyReport *report) {
     const Capstan__SnapshotReport *part = report->part;
@@ -583,7 +581,7 @@ static void take_written(struct run *run, const struct roster_slot *slot,
         give_set_up(run, set, set->snapshot.problem);
         return;
     }
-    if (!takes_base(run, set, report->base_step)) {
+    if (!buddies_take_base(&run->buddies, set, report->base_step)) {
         give_set_up(run, set, "its base is not the newest one");
         tell_complete(run);
         return;

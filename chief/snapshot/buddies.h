@@ -73,8 +73,15 @@ struct buddies_set *buddies_begin(struct run_buddies *buddies, uint64_t step,
 /* Has each ps told that it has another one's part of SET too? */
 bool buddies_is_on_two(const struct buddies_set *set);
 
+/* May a part of SET be what has changed since BASE (0: it is whole)? Not if its
+ * ps has not heard of the newest base, or has heard of one from the chief
+ * before. */
+bool buddies_take_base(const struct run_buddies *buddies,
+                       struct buddies_set *set, uint64_t base);
+
 /* Where none is ordered, orders the newest set that all ps have written, which
- * it returns, and forgets older ones. NULL: there is none. */
+ * it returns, and forgets older ones, and those without the newest base. NULL:
+ * there is none. */
 struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now);
 
 /* With staleness: is a copy due at STEP, one each EVERY steps? Not one of a

@@ -127,7 +127,10 @@ struct simulated_control {
     uint64_t seq, ack; /* of the channel; 0: unnumbered */
     uint64_t id, round, clock, number, step, term;
     uint64_t base, known_from; /* of a delta: its base, and since when the ps
-                                  knows what has changed */
+                                  knows what has changed; of a copy that is
+                                  reported or ordered its own */
+    uint64_t complete_base;    /* of the copy that is complete, or restored */
+    bool whole;                /* the next copies are to be */
     bool write, written, failed, ok;
     bool back;   /* members leave their run to join the one that goes on */
     bool memory; /* a plan that restores copies in memory; a cut for one */
@@ -194,7 +197,7 @@ struct simulated_contribution {
 /* A part of a copy in memory that is on its way to a ps. */
 struct simulated_fetch {
     bool is_on, restores; /* the ps waits for it */
-    uint64_t step;
+    uint64_t step, base;
     uint32_t part, from; /* ps */
     int64_t since;
 };
@@ -206,6 +209,7 @@ struct simulated_ps {
     struct row_lookups *row_lookups;
     bool has_plan;
     uint64_t start, base, known_from;
+    uint64_t copy_base;              /* of the next copies; 0: they are whole */
     struct ledger_entry kept;        /* for a planted fault */
     uint32_t count, num_partitions;  /* of my units, the last ones of which */
     uint32_t ids[SIMULATED_UNITS];   /* in the plan */
@@ -293,6 +297,7 @@ struct simulated_session {
 /* What the chief's process knows over its runs. */
 struct simulated_lineage {
     uint64_t copy, run; /* the newest in memory, and the run that it is of */
+    uint64_t copy_base; /* what it is a delta of; 0: it is whole */
     uint64_t furthest;  /* step of all runs */
     uint64_t base;      /* of deltas: the newest full checkpoint; 0: none */
     uint32_t in_vain;   /* rewinds since one of them got further */
@@ -341,6 +346,8 @@ struct simulated_part {
     uint32_t count;
     uint32_t ids[SIMULATED_UNITS];
     uint64_t values[SIMULATED_UNITS], versions[SIMULATED_UNITS];
+    uint64_t base; /* the step of what it is a delta of, (0: it is whole) */
+    uint64_t base_part; /* and the number of that part */
 };
 
 /* What really happened, as nobody in the cluster knows it. */

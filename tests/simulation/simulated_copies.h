@@ -7,6 +7,10 @@
 
 #include "tests/simulation/simulated.h"
 
+/* Has ps P the part of ps PART of STEP in its memory, and if it is a delta its
+ * base too? *OUT (may be NULL) is its number. */
+bool simulated_copies_has(struct simulated *s, uint32_t p, uint64_t step,
+                          uint32_t part, uint64_t *out);
 /* The part of ps P in its memory, of STEP, of a snapshot that it has taken. */
 void simulated_copies_written(struct simulated *s, uint32_t p, uint64_t step,
                               const struct simulated_snapshot *snapshot);

@@ -2,6 +2,7 @@
 #include "tests/simulation/simulated_oracle.h"
 
 #include "tests/simulation/simulated_coordinator.h"
+#include "tests/simulation/simulated_copies.h"
 
 #include <math.h>
 #include <string.h>
@@ -486,7 +487,7 @@ void simulated_oracle_cut(struct simulated *s,
 /* Is the part of ps PART of STEP in the memory of a member? */
 static bool is_part_held(struct simulated *s, uint64_t step, uint32_t part) {
     for (uint32_t p = 0; p < s->scenario.num_ps; p++)
-        if (copies_find(&s->copies[p], step, part, NULL))
+        if (simulated_copies_has(s, p, step, part, NULL))
             return true;
     return false;
 }
@@ -555,13 +556,13 @@ static void check_part(struct simulated *s, uint64_t step,
 static uint32_t count_copies(struct simulated *s, uint64_t step,
                              uint32_t part) {
     uint32_t count = 0;
-    struct copy copy;
+    uint64_t number;
     for (uint32_t p = 0; p < s->scenario.num_ps; p++) {
         if (s->memories[p] != s->planned_in[p])
             count += 2; /* nobody knows of its death yet */
-        if (!copies_find(&s->copies[p], step, part, &copy))
+        if (!simulated_copies_has(s, p, step, part, &number))
             continue;
-        const struct simulated_part *held = &s->parts[copy.size];
+        const struct simulated_part *held = &s->parts[number];
         count++;
         check_part(s, step, held);
         for (uint32_t b = 0; b < held->count; b++)
@@ -586,8 +587,8 @@ void simulated_oracle_copies_held(struct simulated *s, uint32_t p) {
     uint64_t step = s->memory.step;
     if (!step || p >= parts || s->memories[p] != s->copied_in[p])
         return;
-    if (!copies_find(&s->copies[p], step, p, NULL) ||
-        !copies_find(&s->copies[p], step, other, NULL))
+    if (!simulated_copies_has(s, p, step, p, NULL) ||
+        !simulated_copies_has(s, p, step, other, NULL))
         simulated_fail(s, "ps %u has no longer the copy of step %llu", p,
                        (unsigned long long)step);
 }
