@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -238,6 +238,38 @@ def _check_kind(kind: type[DataLoader[Any]]) -> None:
 
 
 _STREAMS = ("part", "whole")
+_END = object()  # of a loader's batches
+
+
+class _Raised(NamedTuple):
+    """In place of a batch: what the loader raised."""
+
+    error: Exception
+
+
+def _next(batches: Iterator[Any]) -> Any:
+    """The next of BATCHES, a _Raised, or _END."""
+    try:
+        return next(batches, _END)
+    except Exception as error:
+        return _Raised(error)
+
+
+class _Loop:
+    """Goes on after what a loader raises, as the loader does: a generator
+    would be at its end."""
+
+    def __init__(self, turns: Iterator[Any]) -> None:
+        self._turns = turns
+
+    def __iter__(self) -> _Loop:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._turns)
+        if isinstance(batch, _Raised):
+            raise batch.error
+        return batch
 
 
 class Shard:
@@ -336,8 +368,12 @@ class Shard:
         return torch_group.hidden()
 
     def _batches(self) -> Iterator[Any]:
+        """Batches, and a _Raised in place of one that the loader failed to
+        make."""
         if self._drawn is None:
-            yield from self._loader
+            batches = iter(self._loader)
+            while (batch := _next(batches)) is not _END:
+                yield batch
             return
         # The script's generators are apart: what a resumed run reads again
         # leaves them as the checkpoint had them.
@@ -346,16 +382,18 @@ class Shard:
         number = 0
         while True:
             with self._drawn:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    self._behind += max(0, self._first - number)
-                    return
+                batch = _next(batches)
+            if batch is _END:
+                self._behind += max(0, self._first - number)
+                return
             if number >= self._first:
                 yield batch
             number += 1
 
     def __iter__(self) -> Iterator[Any]:
+        return _Loop(self._turns())
+
+    def _turns(self) -> Iterator[Any]:
         """Where gradients are off a loop evaluates, and has no turns."""
         run, trains = self._run, torch.is_grad_enabled()
         follows, is_read = trains and run._is_backed, False
@@ -375,6 +413,11 @@ class Shard:
                 if follows and self._behind:
                     self._behind -= 1
                     self._take_step(number)
+                    continue
+                if isinstance(batch, _Raised):
+                    yield batch
+                    if follows:
+                        self._check_one_step(0)
                     continue
                 if trains and run._shard in (None, self):
                     run._begin_turn(run._batch)

@@ -938,6 +938,15 @@ class Shards(unittest.TestCase):
                     self.assertEqual(set(a) | set(b), set(range(21)))
                 self.assertNotEqual(zero["seen"][0], zero["seen"][1])
 
+    def test_a_loop_goes_on_after_a_batch_that_fails(self):
+        with ranks("shard", 1, num_workers=2, broken=[8, 9]) as run:
+            found = set(run.wait().values())
+            self.assertEqual(found, {0}, run.error("worker1"))
+            for rank in range(2):
+                for seen in run.result(f"worker{rank}")["seen"]:
+                    self.assertEqual(seen[:3], [rank, 2 + rank, 4 + rank])
+                    self.assertEqual(seen[3:5], [12 + rank, 14 + rank])
+
     def test_workers_of_a_loader_may_stay(self):
         with ranks("persistent", 1, epochs=3) as run:
             found = set(run.wait().values())

@@ -1575,21 +1575,47 @@ def unknown_rule():
     capstan.DistributedOptimizer(made, net, rule="server")
 
 
-def shard(num_workers=0, **keys):
-    """Two epochs over 21 samples; prints the samples of each."""
+class Broken(TensorDataset):
+    """Some samples of which cannot be read."""
+
+    def __init__(self, samples, numbers):
+        super().__init__(samples)
+        self._numbers = numbers
+
+    def __getitem__(self, index):
+        if index in self._numbers:
+            raise ValueError(index)
+        return super().__getitem__(index)
+
+
+def read(batches):
+    """BATCHES without those that the loader fails to make."""
+    left = iter(batches)
+    while True:
+        try:
+            yield next(left)
+        except StopIteration:
+            return
+        except ValueError:
+            pass
+
+
+def shard(num_workers=0, broken=(), **keys):
+    """Two epochs over 21 samples; prints the samples of each. Those BROKEN
+    cannot be read, and are in the order of their numbers."""
     run = capstan.init(**keys)
     net = model_of("mlp", 0)
     optimizer = capstan.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), 0.1), net
     )
-    samples = TensorDataset(torch.arange(21.0)[:, None].expand(-1, INPUTS))
+    samples = Broken(torch.arange(21.0)[:, None].expand(-1, INPUTS), broken)
     loader = DataLoader(
-        samples, batch_size=3, shuffle=True, num_workers=num_workers
+        samples, batch_size=3, shuffle=not broken, num_workers=num_workers
     )
     seen = []
     for epoch in run.epochs(2):
         seen.append([])
-        for (x,) in run.shard(loader, epoch):
+        for (x,) in read(run.shard(loader, epoch)):
             seen[-1] += x[:, 0].tolist()
             optimizer.zero_grad()
             net(x.to(device.name)).sum().backward()
