@@ -137,10 +137,25 @@ def _meets_no_group(error: BaseException) -> bool:
     return any(f.f_globals is vars(module) for f, _ in frames)
 
 
+def _meets_next_weights(error: BaseException) -> bool:
+    """Did a backward pass raise ERROR for weights into which a run may write?"""
+    exchanges = [getattr(run, "exchange", None) for run in _runs]
+    writes = any(e is not None and e.in_place for e in exchanges)
+    return writes and "modified by an inplace operation" in str(error)
+
+
 def _hint(error: BaseException) -> str:
-    """What to write in place of what the launcher gave, which ERROR misses."""
+    """What to write in place of what ERROR is about, where that is known."""
     if isinstance(error, Error):
         return ""
+    if _meets_next_weights(error):
+        return (
+            "capstan: by rule 'server' the next weights come into a parameter "
+            "as soon as backward() has its gradient. A graph that reads it "
+            "later, such as one with parameter.detach() or one that is kept "
+            "for another pass, takes backward() in run.no_sync(), and step() "
+            "sends its gradients; or DistributedOptimizer(..., rule='worker')"
+        )
     if _meets_no_group(error):
         return (
             "capstan: this run has no process group of torch.distributed, as "

@@ -1054,7 +1054,17 @@ class Exchange:
             numbers = [t.number for t in waiting]
             addresses = [gradient.data_ptr() for gradient in gradients]
             self._copies.wait()
+            if self.in_place:
+                self._give_away(waiting)
             self.run._push_tensors(numbers, addresses, gradients)
+
+    def _give_away(self, trained: list[Trained]) -> None:
+        """The run may write into TRAINED from now on: what a graph that uses
+        them again would read is an error of autograd."""
+        of_run = [t for t in trained if t.is_run_memory]
+        _increment_versions([t.parameter for t in of_run])
+        for t in of_run:
+            self._taken[t.place] += 1
 
     def _wait_unread(self, trained: list[Trained]) -> None:
         """Waits for those of TRAINED that lazy=True has not, as nothing has

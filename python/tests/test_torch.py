@@ -493,7 +493,7 @@ class Equality(unittest.TestCase):
         self.check(steps=40, clip=0.2)
 
     def test_rule_worker(self):
-        for model in "tied", "norm", "branches":
+        for model in "tied", "norm", "branches", "detached":
             self.check(steps=40, rule="worker", model=model, own_clip=0.2)
         nadam = {"optimizer": "NAdam", "settings": {"lr": 0.01}}
         self.check(steps=40, rule="worker", bound=5e-4, **nadam)
@@ -1504,6 +1504,15 @@ class Errors(unittest.TestCase):
     def test_a_gradient_that_is_written_while_it_is_sent(self):
         text = "was changed after step(), and with lazy=True"
         self.check(text, steps=9, do="zero_later", lazy=True)
+
+    def test_weights_that_a_pass_reads_once_the_next_may_be_in_them(self):
+        keys = {"steps": 3, "model": "detached", "hooks": True}
+        with ranks("train", 1, **keys) as run:
+            found = run.wait()
+            self.assertEqual(found["worker1"], 1, run.error("worker1"))
+            told = run.error("worker0") + run.error("worker1")
+        self.assertIn("modified by an inplace operation", told)
+        self.assertIn("takes backward() in run.no_sync(), and", told)
 
     def test_a_gradient_that_is_dropped(self):
         self.check("was changed after backward()", steps=9, do="drop")

@@ -57,6 +57,20 @@ class Tied(nn.Module):
         return self.last(torch.tanh(self.outer(torch.tanh(self.inner(x)))))
 
 
+class Detached(nn.Module):
+    """A matrix of a whole message, read again after it has its gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(INPUTS, 64)
+        self.second = nn.Linear(64, 64)
+
+    def forward(self, x):
+        weight = self.second.weight.detach()
+        inner = nn.functional.linear(torch.tanh(self.first(x)), weight)
+        return self.second(torch.tanh(inner))
+
+
 class Branches(nn.Module):
     """Each batch uses one of two layers, a third is never used."""
 
@@ -203,6 +217,8 @@ def built(name, seed):
     torch.manual_seed(seed)
     if name == "tied":
         return Tied()
+    if name == "detached":
+        return Detached()
     if name == "branches":
         return Branches()
     if name == "rare":
