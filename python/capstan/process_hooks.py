@@ -56,7 +56,13 @@ def remove(run: Run) -> None:
 
 
 def end(run: Run, error: BaseException) -> None:
-    """Closes RUN because of ERROR, which the caller reports."""
+    """Closes RUN because of ERROR, which the caller reports.
+
+    What a script raises after a signal, such as for DataLoader workers that it
+    has ended too, is no failure of the run.
+    """
+    if _signalled and not isinstance(error, Error):
+        return run.leave()
     if isinstance(error, KeyboardInterrupt):
         run.interrupt(signal.SIGINT)
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -202,7 +208,7 @@ def _on_exception(
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(128 + signal.SIGINT)
     found = (status_of(e) for e in causes if isinstance(e, Error))
-    raise SystemExit(next(found, 1))
+    raise SystemExit(next(found, 128 + _signalled if _signalled else 1))
 
 
 def _on_exit() -> None:

@@ -994,6 +994,20 @@ class Run:
         end = _library.EARLY if early else _library.DONE
         self._await(_c.capstan_end, end, None)
 
+    def leave(self) -> None:
+        """Ends this process's part as the signal says that it has got."""
+        try:
+            if self._started and not self.error and not self._within_step():
+                self._finish()
+        except Error:
+            pass  # the signal is known
+        finally:
+            self._free()
+
+    def _within_step(self) -> str:
+        """Why this is not between two steps; "": it is."""
+        return "pushes wait for step()" if self._pushed else ""
+
     def fail(self, text: str) -> None:
         """Ends the run on all ranks, because of TEXT."""
         if self._open is None:

@@ -163,11 +163,15 @@ class Run(PlainRun):
             self.joins = False
 
     def _finish(self, early: bool = False) -> None:
-        if self.exchange and not self.ended:
-            if text := self.exchange.check_ended():
-                self.fail(text)
-                raise wrong(text)
+        if text := self._within_step():
+            self.fail(text)
+            raise wrong(text)
         super()._finish(early)
+
+    def _within_step(self) -> str:
+        if self.exchange and not self.ended:
+            return self.exchange.check_ended()
+        return ""
 
     def _free(self) -> None:
         super()._free()

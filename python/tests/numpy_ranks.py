@@ -457,6 +457,17 @@ def boom(run, numbers):
     raise ValueError("boom at step 5")
 
 
+def boom_after_sigterm(run, numbers):
+    """As a DataLoader does for its workers, which the signal ends too."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    boom(run, numbers)
+
+
+def boom_within_a_step(run, numbers):
+    run.push(numbers[0], contribution=capstan.ZERO)
+    boom_after_sigterm(run, numbers)
+
+
 def infinite(run, numbers):
     run.push(numbers[1], np.full(run._values[numbers[1]][0].shape, np.inf, "f"))
     run.push(numbers[0], contribution=capstan.ZERO)

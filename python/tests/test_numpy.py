@@ -867,6 +867,14 @@ class Failing(unittest.TestCase):
             printed = run.path("worker1.out").read_text()
             self.assertEqual(printed, "started\n")  # and nothing after loops
 
+    def test_what_a_script_raises_after_a_signal_ends_its_own_part_only(self):
+        for do in "boom_after_sigterm", "boom_within_a_step":
+            cluster = ranks("trouble", 1, 2, kind=do)
+            with self.subTest(do), cluster as run:
+                expected = {"ps0": 0, "worker0": 0, "worker1": 143}
+                self.assertEqual(run.wait(), expected, run.error("worker1"))
+                self.assertIn("ValueError: boom", run.error("worker1"))
+
     def test_ctrl_c_is_the_keyboard_interrupt_that_scripts_expect(self):
         for ps, rank, plain in (1, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 1):
             arguments = {"ps": ps, "rank": rank, "plain": plain}
