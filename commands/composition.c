@@ -292,6 +292,7 @@ static void add_worker(struct composition *composition, bool inproc,
         .ps_inproc = ps_inproc ? inside_ps : NULL,
         .weights_server_inproc = inside_ps,
         .external = composition->process_settings.external,
+        .kept = composition->lineage ? &composition->kept : NULL,
         .local_peers = composition->local_peers,
     };
     if (inproc || !listed)

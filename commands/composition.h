@@ -22,6 +22,7 @@
 #include "proto/cluster/cluster_rank.h"
 #include "proto/job/job.h"
 #include "ps/ps.h"
+#include "worker/train/arena.h"
 #include "worker/train/evaluator.h"
 #include "worker/worker.h"
 
@@ -88,6 +89,7 @@ struct composition {
                              0: this run is the first or the last */
     struct member_past past; /* of the run before, which the process has left */
     struct copies copies;    /* of a ps, from that run on */
+    struct arena_kept kept;  /* of a worker's run before */
     int stopped_by;  /* the signal that was to end the run before; 0: none */
     bool saves;      /* SIGUSR1 came when that was over */
     struct job *job; /* the leader's job, or a job that is only compared with

@@ -574,6 +574,7 @@ enum status process_run(const struct options *options,
     } while ((!status && composition.rejoin_within > 0) ||
              (status && waits_for_orphan(&composition, why, since)));
     copies_close(&composition.copies);
+    arena_kept_close(&composition.kept);
     free(lineage.copy.manifest);
     free(lineage.copy.base);
     return status;

@@ -265,7 +265,8 @@ static enum status worker_control_handle_welcome(
                                        .loops = worker->process.loops,
                                        .external = worker->settings->external,
                                        .copies =
-                                           worker->settings->member.copies};
+                                           worker->settings->member.copies,
+                                       .kept = worker->settings->kept};
     trainer.reported = worker->settings->local_peers.reported >= 0;
     trainer.local_rank = local_rank(worker, &trainer.local_trainers);
     status = open_trainer_group(worker, why);
@@ -567,12 +568,16 @@ static enum status worker_open_links(struct worker *worker,
 }
 
 static void worker_close_all(struct worker *worker) {
+    const struct worker_settings *settings = worker->settings;
     if (worker->rendezvous)
         rendezvous_cancel(worker->rendezvous);
     if (worker->trainers)
         trainer_group_cancel(worker->trainers);
     if (worker->allreduce)
         allreduce_cancel(worker->allreduce);
+    if (worker->client && settings->kept &&
+        *settings->member.restart_within > 0)
+        trainer_close_and_keep(&worker->trainer, settings->kept);
     trainer_close(&worker->trainer);
     gpu_watch_close(&worker->gpu_watch);
     client_close(&worker->client);

@@ -16,6 +16,8 @@ struct worker_settings {
     const char *weights_server_inproc; /* the weights server's link if the chief
                                           is in this process */
     struct external *external; /* the caller's model, or NULL: the job's */
+    struct arena_kept *kept;   /* of the process's run before, for its next;
+                                  NULL: nothing is kept */
     struct cluster_local_peers
         local_peers; /* they determine the choice of a device */
 };

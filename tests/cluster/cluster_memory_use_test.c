@@ -12,6 +12,9 @@
 #include "worker/models/mlp.h"
 
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
 
 enum { WORKERS = CLUSTER_MEMORY_FIXTURE_WORKERS };
 static const double mib = 1 << 20;
@@ -110,6 +113,45 @@ TEST(members_with_ps_use_the_planned_memory) {
     for (int i = 0; i < WORKERS; i++)
         expect_footprint(cluster.workers[i], "a worker", &trainer);
     expect_footprint(cluster.ps, "a ps", &ps);
+}
+
+static unsigned long page_faults(const struct cluster_process *process) {
+    FILE *file = fopen(textf("/proc/%d/stat", cluster_run_pid(process)), "re");
+    unsigned long faults = 0;
+    assert_non_null(file);
+    assert_int_equal(
+        fscanf(file, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %lu", &faults), 1);
+    fclose(file);
+    return faults;
+}
+
+/* New memory would cost a fault for each page of weights and of gradients. */
+TEST(a_worker_has_the_same_memory_after_its_run_went_back) {
+    struct job job = large_job(OPTIMIZER_SGD, 0);
+    struct memory_footprint_case given = footprint_of(&job, false);
+    struct memory_footprint trainer;
+    unsigned long before[WORKERS];
+    if (sanitized)
+        skip_test("a sanitizer has memory of its own");
+    write_large_job(run, "SGD", 0, "");
+    struct cluster_memory_fixture cluster =
+        cluster_memory_fixture_start(run, cluster_memory_fixture_start_ps(run));
+    await_rounds(&cluster);
+    for (int i = 0; i < WORKERS; i++)
+        before[i] = page_faults(cluster.workers[i]);
+    cluster_run_signal(cluster.ps, SIGKILL);
+    cluster_run_expect_soon(cluster.ps, 128 + SIGKILL);
+    cluster.ps = cluster_run_task(run, "ps", 0, NULL);
+    cluster_run_await_soon(cluster.chief, "the run goes on after step ");
+    await_rounds(&cluster);
+    memory_footprint_trainer(&trainer, &given, MEMORY_FOOTPRINT_ALL);
+    for (int i = 0; i < WORKERS; i++) {
+        double bytes = (double)(page_faults(cluster.workers[i]) - before[i]) *
+                       (double)sysconf(_SC_PAGESIZE);
+        print_message("%.0f MiB of page faults\n", bytes / mib);
+        assert_true(bytes < (double)given.elements * sizeof(float) / 2);
+        expect_footprint(cluster.workers[i], "a worker", &trainer);
+    }
 }
 
 /* Over the network: gradients of all trainers wait for the norm of their round.

@@ -2,8 +2,10 @@
 #include "worker/train/arena.h"
 
 #include "core/base/byte_size.h"
+#include "core/base/free_memory.h"
 #include "worker/exchange/allreduce/reducer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,8 +57,20 @@ static enum status arena_fail(struct arena *arena, struct failure *why,
                        bytes);
 }
 
-enum status arena_open(struct arena *arena, const struct layout *layout,
-                       bool padded, struct failure *why) {
+/* KEPT without its bytes, all zeros; NULL: they are not BYTES, or a message
+ * still has them. */
+static struct buffer *clear_kept(struct buffer **kept, size_t bytes) {
+    struct buffer *buffer = *kept;
+    if (!buffer || buffer_bytes(buffer) != bytes || !buffer_is_unique(buffer))
+        return NULL;
+    *kept = NULL;
+    memset(buffer_data(buffer), 0, bytes);
+    return buffer;
+}
+
+enum status arena_open_kept(struct arena *arena, const struct layout *layout,
+                            bool padded, struct arena_kept *kept,
+                            struct failure *why) {
     uint32_t count = layout->num_parameters;
     *arena = (struct arena){0};
     arena->offsets = calloc(count, sizeof *arena->offsets);
@@ -65,9 +79,17 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
     if (!arena->offsets || !arena->weight_of || !arena->gradient_of)
         return arena_fail(arena, why, layout->elements);
     uint64_t total = assign_offsets(arena, layout, padded);
-    arena->weights = padded ? buffer_open_shared(total * sizeof(float))
-                            : buffer_open(total * sizeof(float), NULL, NULL);
-    arena->gradients = buffer_open_shared(total * sizeof(float));
+    size_t bytes = total * sizeof(float);
+    if (!padded) {
+        arena->weights = clear_kept(&kept->weights, bytes);
+        arena->gradients = clear_kept(&kept->gradients, bytes);
+    }
+    arena_kept_close(kept);
+    if (!arena->weights)
+        arena->weights =
+            padded ? buffer_open_shared(bytes) : buffer_open(bytes, NULL, NULL);
+    if (!arena->gradients)
+        arena->gradients = buffer_open_shared(bytes);
     if (!arena->weights || !arena->gradients)
         return arena_fail(arena, why, total);
     zero_gaps(arena, layout, buffer_data(arena->weights), total);
@@ -79,6 +101,12 @@ enum status arena_open(struct arena *arena, const struct layout *layout,
             (float *)buffer_data(arena->gradients) + arena->offsets[p];
     }
     return STATUS_OK;
+}
+
+enum status arena_open(struct arena *arena, const struct layout *layout,
+                       bool padded, struct failure *why) {
+    struct arena_kept none = {0};
+    return arena_open_kept(arena, layout, padded, &none, why);
 }
 
 enum status arena_open_replica(struct arena *arena, const struct arena *of,
@@ -117,4 +145,23 @@ void arena_close(struct arena *arena) {
     free(arena->weight_of);
     free(arena->gradient_of);
     *arena = (struct arena){0};
+}
+
+void arena_keep(struct arena *arena, struct arena_kept *kept) {
+    assert(!kept->weights && !kept->gradients);
+    if (arena->weights && arena->gradients)
+        kept->held =
+            buffer_bytes(arena->weights) + buffer_bytes(arena->gradients);
+    kept->weights = arena->weights;
+    kept->gradients = arena->gradients;
+    arena->weights = arena->gradients = NULL;
+    free_memory_hold((int64_t)kept->held);
+    arena_close(arena);
+}
+
+void arena_kept_close(struct arena_kept *kept) {
+    free_memory_hold(-(int64_t)kept->held);
+    buffer_release(&kept->weights);
+    buffer_release(&kept->gradients);
+    kept->held = 0;
 }

@@ -25,9 +25,23 @@ struct arena {
     float **weight_of, **gradient_of; /* one pointer per parameter */
 };
 
+/* The memory of an arena, for that of the process's next run: new memory costs
+ * a page fault for each page. All 0: none. */
+struct arena_kept {
+    struct buffer *weights, *gradients;
+    uint64_t held; /* bytes, counted by free_memory_hold */
+};
+
 /* STATUS_RETRY if there is no memory; WHY names the bytes. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
                        bool padded, struct failure *why) MUST_CHECK;
+
+/* As arena_open, without padding in the memory of KEPT where that has its size,
+ * cleared; KEPT is empty then. Call it once each ps of this run has left the
+ * one before: no other may use what it reads there meanwhile. */
+enum status arena_open_kept(struct arena *arena, const struct layout *layout,
+                            bool padded, struct arena_kept *kept,
+                            struct failure *why) MUST_CHECK;
 
 /* Shares the weights of OF, which outlives it. With GRADIENTS it has its own
  * gradient buffer; without, gradient_of has no pointers. */
@@ -37,5 +51,12 @@ enum status arena_open_replica(struct arena *arena, const struct arena *of,
 
 /* Releases both buffers; messages in flight keep them alive. */
 void arena_close(struct arena *arena);
+
+/* As arena_close of an arena without padding, whose memory goes to KEPT, which
+ * is empty. */
+void arena_keep(struct arena *arena, struct arena_kept *kept);
+
+/* Frees its memory. */
+void arena_kept_close(struct arena_kept *kept);
 
 #endif

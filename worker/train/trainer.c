@@ -712,6 +712,12 @@ enum status trainer_open(struct trainer **out,
 }
 
 void trainer_close(struct trainer **where) {
+    struct arena_kept kept = {0};
+    trainer_close_and_keep(where, &kept);
+    arena_kept_close(&kept);
+}
+
+void trainer_close_and_keep(struct trainer **where, struct arena_kept *kept) {
     struct trainer *trainer = *where;
     *where = NULL;
     if (!trainer)
@@ -737,7 +743,7 @@ void trainer_close(struct trainer **where) {
     dataset_free(&trainer->train);
     dataset_free(&trainer->test);
     layout_free(&trainer->layout);
-    arena_close(&trainer->arena);
+    arena_keep(&trainer->arena, kept);
     waiter_close(&trainer->waiter);
     event_queue_close(&trainer->event_queue);
     event_queue_close(&trainer->points);
@@ -763,9 +769,12 @@ const struct layout *trainer_layout(const struct trainer *trainer) {
 
 enum status trainer_allocate(struct trainer *trainer, bool padded,
                              struct failure *why) {
+    struct arena_kept none = {0};
+    struct arena_kept *kept = trainer->settings.kept;
     return trainer->arena.weights
                ? STATUS_OK
-               : arena_open(&trainer->arena, trainer->layout, padded, why);
+               : arena_open_kept(&trainer->arena, trainer->layout, padded,
+                                 kept ? kept : &none, why);
 }
 
 void trainer_arenas(struct trainer *trainer, struct buffer **weights,

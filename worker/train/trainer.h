@@ -40,6 +40,7 @@ struct trainer_settings {
     struct external *external; /* computes in place of the trainer's thread;
                                   NULL: the job's model is built in */
     struct copies *copies;     /* in memory, of what that keeps; NULL: none */
+    struct arena_kept *kept;   /* of the process's run before; NULL: none */
 };
 
 struct trainer_progress {
@@ -131,6 +132,10 @@ enum status trainer_open(struct trainer **out,
 
 /* Ends its waits, joins the thread and clears *TRAINER. */
 void trainer_close(struct trainer **trainer);
+
+/* As trainer_close, if another run follows: the memory of weights and gradients
+ * without padding goes to KEPT (empty), for that run's trainer_settings. */
+void trainer_close_and_keep(struct trainer **trainer, struct arena_kept *kept);
 
 /* After DEVICES_LISTED: this trainer has index PLACE among TRAINERS (1 or more)
  * that see one of its devices. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker/train/arena.h"
 
+#include "core/base/free_memory.h"
 #include "tests/lib/assert_fails.h"
 #include "tests/lib/test.h"
 #include "worker/exchange/allreduce/reducer.h"
@@ -136,4 +137,82 @@ TEST(a_second_arena_shares_weights_but_not_gradients) {
     }
     arena_close(&arena);
     layout_free(&layout);
+}
+
+/* Fills ARENA with VALUE and closes it. */
+static void fill_and_keep(struct arena *arena, struct arena_kept *kept,
+                          int value) {
+    size_t bytes = buffer_bytes(arena->weights);
+    memset(buffer_data(arena->weights), value, bytes);
+    memset(buffer_data(arena->gradients), value, bytes);
+    arena_keep(arena, kept);
+    assert_int_equal(free_memory_held(), 2 * bytes);
+}
+
+static void expect_zeros(struct buffer *buffer) {
+    const unsigned char *bytes = buffer_data(buffer);
+    for (size_t i = 0; i < buffer_bytes(buffer); i++)
+        assert_int_equal(bytes[i], 0);
+}
+
+TEST(kept_memory_is_as_new) {
+    static const uint32_t elements[] = {3, 40000, 17};
+    struct layout *layout = build(elements, 3);
+    struct arena_kept kept = {0};
+    struct arena arena;
+    open_arena(&arena, layout);
+    for (int run = 0; run < 2; run++) {
+        const struct buffer *weights = arena.weights;
+        const struct buffer *gradients = arena.gradients;
+        fill_and_keep(&arena, &kept, 1 + run);
+        assert_ok(arena_open_kept(&arena, layout, false, &kept, &failure));
+        assert_ptr_equal(arena.weights, weights);
+        assert_ptr_equal(arena.gradients, gradients);
+        expect_zeros(arena.weights);
+        expect_zeros(arena.gradients);
+        assert_int_equal(free_memory_held(), 0);
+    }
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+TEST(kept_memory_of_a_message_in_flight_is_left_alone) {
+    static const uint32_t elements[] = {40000};
+    struct layout *layout = build(elements, 1);
+    struct arena_kept kept = {0};
+    struct arena arena;
+    open_arena(&arena, layout);
+    struct buffer *sent = buffer_hold(arena.gradients);
+    fill_and_keep(&arena, &kept, 1);
+    assert_ok(arena_open_kept(&arena, layout, false, &kept, &failure));
+    assert_ptr_not_equal(arena.gradients, sent);
+    assert_true(buffer_is_unique(sent));
+    for (size_t i = 0; i < buffer_bytes(sent); i++)
+        assert_int_equal(((const char *)buffer_data(sent))[i], 1);
+    buffer_release(&sent);
+    arena_close(&arena);
+    layout_free(&layout);
+}
+
+TEST(memory_that_does_not_fit_is_freed) {
+    static const uint32_t elements[] = {40000}, fewer[] = {30000};
+    struct layout *layouts[] = {build(elements, 1), build(fewer, 1)};
+    for (int padded = 0; padded < 2; padded++) {
+        struct arena_kept kept = {0};
+        struct arena arena;
+        open_arena(&arena, layouts[0]);
+        fill_and_keep(&arena, &kept, 1);
+        assert_ok(
+            arena_open_kept(&arena, layouts[!padded], padded, &kept, &failure));
+        assert_null(kept.weights);
+        assert_null(kept.gradients);
+        assert_int_equal(free_memory_held(), 0);
+        assert_int_equal(buffer_segment(arena.weights) != NULL, padded);
+        assert_int_equal(buffer_bytes(arena.weights),
+                         (arena.offsets[0] + layouts[!padded]->elements) *
+                             sizeof(float));
+        arena_close(&arena);
+    }
+    layout_free(&layouts[0]);
+    layout_free(&layouts[1]);
 }
