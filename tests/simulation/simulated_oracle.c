@@ -516,13 +516,16 @@ void simulated_oracle_chosen(struct simulated *s, bool memory) {
                        (unsigned long long)s->disk.step);
 }
 
-/* All ps know the ranks as the newest view of any has them. */
+/* All ps know the ranks as the newest view of any has them. One that has
+ * answered and died may have had a newer one. */
 void simulated_oracle_adopted(struct simulated *s) {
     const struct simulated_ps *newest = NULL;
     for (uint32_t p = 0; p < s->scenario.num_ps; p++)
         if (s->ps[p].member.run == s->chief.run &&
             (!newest || s->ps[p].view > newest->view))
             newest = &s->ps[p];
+    if (newest && s->chief.adopt.core.view > newest->view)
+        newest = NULL;
     for (uint32_t r = 0; newest && r < s->scenario.num_ranks; r++) {
         const struct gate_slot *slot = &newest->slots[r];
         if (s->chief.adopt.core.ranks[r].incarnation != slot->incarnation ||
