@@ -385,7 +385,7 @@ TEST(another_ps_takes_over_from_one_that_does_not_come_back) {
  * the plan has then. */
 TEST(a_ps_that_comes_late_has_its_place_the_next_time) {
     static const char *const mores[] = {
-        "", ", \"strategy\": {\"replicas\": 1, \"buddy_steps\": 40}, "
+        "", ", \"strategy\": {\"replicas\": 1, \"buddy_steps\": 100}, "
             "\"optimizer\": {\"type\": \"Adam\"}"};
     for (unsigned copies = 0; copies < 2; copies++) {
         struct cluster_fixture fixture;
@@ -399,6 +399,8 @@ TEST(a_ps_that_comes_late_has_its_place_the_next_time) {
         cluster_run_await_soon(leader, "the run goes on after step ");
         cluster_fixture_start(&fixture, ps);
         cluster_run_await_soon(leader, " is back: it waits");
+        if (copies) /* no checkpoint follows it soon */
+            cluster_run_await_soon(leader, "is in the memory of two ps each");
         cluster_run_signal(fixture.tasks[other].process, SIGKILL);
         if (copies)
             cluster_run_await_soon(leader, "goes back to the copy of step ");
