@@ -256,6 +256,10 @@ void rewind_take_copy(struct run *run, const Capstan__Join *join) {
     enum status status = manifest_parse(&newest, join->copy_manifest, &why);
     if (!status && newest.is_delta)
         status = manifest_parse_base(&newest, join->copy_base, &why);
+    if (!status && newest.base && newest.base->num_files != newest.num_files)
+        status = status_fail(&why, FAILURE_BAD_MESSAGE,
+                             "its base has %u parts, not %u",
+                             newest.base->num_files, newest.num_files);
     bool is_newer = !status && newest.lineage == lineage->id &&
                     newest.step > lineage->copy.step;
     char *manifest = is_newer ? strdup(join->copy_manifest) : NULL;

@@ -100,11 +100,11 @@ static enum status fetch_begin(struct buddy_fetch *fetch, unsigned at,
     fetch->got = fetch->asked = 0;
     fetch->heard = time_now();
     coming(fetch)->fd = memfd_create("capstan-copy", MFD_CLOEXEC);
-    fetch->is_on = true;
-    return coming(fetch)->fd < 0 || XXH3_128bits_reset(fetch->state)
-               ? status_errno(why, FAILURE_NO_MEMORY, errno,
-                              "no memory for a copy")
-               : STATUS_OK;
+    fetch->is_on = coming(fetch)->fd >= 0;
+    return fetch->is_on && !XXH3_128bits_reset(fetch->state)
+               ? STATUS_OK
+               : status_errno(why, FAILURE_NO_MEMORY, errno,
+                              "no memory for a copy");
 }
 
 /* Begins to fetch those of FILES [COUNT, at least 1], a part's, that are not

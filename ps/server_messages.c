@@ -252,8 +252,8 @@ enum status server_open_rows(struct server *server, struct failure *why) {
         .optimizer = s->groups ? &s->groups[0].optimizer : &s->job->optimizer,
         .groups = s->table_groups,
         .loops = s->process->loops,
-        .deltas = s->job->checkpoint.delta_every_steps ||
-                  s->run_schedule.buddy_steps};
+        .deltas = s->job->checkpoint.delta_every_steps,
+        .copies = s->run_schedule.buddy_steps};
     size_t variants;
     if (!rows.count)
         return STATUS_OK;

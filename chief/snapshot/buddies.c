@@ -7,6 +7,7 @@
 #include "chief/snapshot/checkpoint_policy.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
+#include "core/tensor/rule.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -192,7 +193,7 @@ static enum status read_copy(const struct rewind_copy *copy,
                     (out->base && out->base->num_files != out->num_files)))
         status = status_fail(why, FAILURE_BAD_MESSAGE,
                              "it is a delta, and its base is not known");
-    return status ? status_context(why, "the copy in memory") : STATUS_OK;
+    return status;
 }
 
 /* Has each rank that kept something with STEP it still? */
@@ -294,12 +295,12 @@ enum status buddies_find_start(struct run *run, struct failure *why) {
         forget_copy(copy);
         return STATUS_OK;
     }
-    enum status status = read_copy(copy, &manifest, why);
-    if (status) {
-        manifest_clear(&manifest);
-        return status;
-    }
-    if (!is_whole(run, &manifest) || !is_of_job(run, &manifest)) {
+    bool is_read = !read_copy(copy, &manifest, why);
+    if (!is_read)
+        log_warning(run->log, "copy_lost",
+                    "the copy in memory of step %" PRIu64 " is of no use: %s",
+                    copy->step, why->text);
+    if (!is_read || !is_whole(run, &manifest) || !is_of_job(run, &manifest)) {
         manifest_clear(&manifest);
         forget_copy(copy);
         if (run->job->model.type == JOB_EXTERNAL && !run->plan.has_restored)
@@ -452,17 +453,26 @@ static void tell_complete(struct run *run) {
     run_send_to_holders(run, &control);
 }
 
-static uint64_t size_of_files(const struct shard_info *files, uint32_t count) {
-    uint64_t bytes = 0;
+/* Parameters, with their state, are in each copy. */
+static uint64_t size_of_parameters(const struct run *run) {
+    return run->plan.layout->elements * sizeof(float) *
+           (1 + rule_slots(&run->job->optimizer));
+}
+
+/* What of a copy's FILES [COUNT] are rows of tables. */
+static uint64_t size_of_rows(const struct run *run,
+                             const struct shard_info *files, uint32_t count) {
+    uint64_t bytes = 0, parameters = size_of_parameters(run);
     for (uint32_t f = 0; f < count; f++)
         bytes += files[f].size;
-    return bytes;
+    return bytes > parameters ? bytes - parameters : 0;
 }
 
 /* Without memory there is none, and copies are whole. */
-static void keep_base(struct buddies_base *base, uint64_t step,
+static void keep_base(struct run *run, uint64_t step,
                       const struct shard_info *files, uint32_t count,
                       const char *manifest) {
+    struct buddies_base *base = &run->buddies.base;
     clear_base(base);
     base->manifest = strdup(manifest);
     base->files = malloc(count * sizeof *files);
@@ -471,20 +481,24 @@ static void keep_base(struct buddies_base *base, uint64_t step,
         return;
     }
     memcpy(base->files, files, count * sizeof *files);
-    base->bytes = size_of_files(files, count);
+    base->row_bytes = size_of_rows(run, files, count);
     base->step = step;
 }
 
-/* SET is complete, with MANIFEST. Tables without one are not sent whole again
- * until what has changed is half as much. */
+/* SET is complete, with MANIFEST. Tables are not copied whole again until what
+ * has changed is half as much; where they are less than the parameters a base
+ * would not be worth its memory. */
 static void choose_base(struct run *run, const struct buddies_set *set,
                         const char *manifest) {
     struct buddies_base *base = &run->buddies.base;
     const struct shard_info *files = set->snapshot.files;
+    uint64_t rows = size_of_rows(run, files, set->num_ps);
     if (set->base)
-        base->is_old |= 2 * size_of_files(files, set->num_ps) > base->bytes;
-    else if (run->plan.layout->num_tables)
-        keep_base(base, set->step, files, set->num_ps, manifest);
+        base->is_old |= 2 * rows > base->row_bytes;
+    else if (run->plan.layout->num_tables && rows >= size_of_parameters(run))
+        keep_base(run, set->step, files, set->num_ps, manifest);
+    else
+        clear_base(base);
 }
 
 /* Keeps SET, which is on all ps, as the copy that a run goes back to. False:
@@ -583,7 +597,8 @@ static void take_written(struct run *run, const struct roster_slot *slot,
     }
     if (!buddies_take_base(&run->buddies, set, report->base_step)) {
         give_set_up(run, set, "its base is not the newest one");
-        tell_complete(run);
+        send_order(run, roster_place(&run->roster, slot),
+                   &(Capstan__BuddyOrder)CAPSTAN__BUDDY_ORDER__INIT);
         return;
     }
     set->parts[roster_place(&run->roster, slot)].written = true;
@@ -656,10 +671,14 @@ static void begin_copies(struct run *run) {
     memcpy(set->snapshot.files, manifest->files,
            manifest->num_files * sizeof *manifest->files);
     if (manifest->base) {
-        keep_base(&run->buddies.base, manifest->base->step,
-                  manifest->base->files, set->num_ps, run->lineage->copy.base);
+        keep_base(run, manifest->base->step, manifest->base->files, set->num_ps,
+                  run->lineage->copy.base);
         set->base = run->buddies.base.step;
         run->buddies.base.is_old = true; /* the ps do not know it any more */
+    }
+    if (manifest->base && !set->base) { /* no memory */
+        buddies_forget(&run->buddies, set);
+        return;
     }
     for (uint32_t i = 0; i < set->num_ps; i++)
         set->parts[i].written = true;

@@ -44,7 +44,7 @@ struct buddies_base {
     uint64_t step;            /* 0: there is none */
     char *manifest;           /* owned */
     struct shard_info *files; /* owned: [num_holders] */
-    uint64_t bytes;           /* of them all */
+    uint64_t row_bytes;       /* of them those of tables */
     bool is_old;              /* the next copies are to be whole */
 };
 

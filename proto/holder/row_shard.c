@@ -9,6 +9,8 @@
  * of a new base later than others do. */
 #include "proto/holder/row_shard.h"
 
+#include "core/store/copies.h"
+
 #include "core/net/shm/buffer.h"
 #include "core/store/shard_rows.h"
 
@@ -16,9 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rows of one stack of a round, and how many trainers pushed each. */
-enum { CUTS_KEPT = 4 /* more than wait until one of them is complete */ };
+enum {
+    CUTS_KEPT = COPIES_WAITING + 2 /* and the complete and the ordered one */
+};
 
+/* The rows of one stack of a round, and how many trainers pushed each. */
 struct merged {
     struct row_keys keys;
     float *sums;       /* [room_sums] */
@@ -101,8 +105,8 @@ struct row_table_options row_shard_options(const struct row_shard *shard,
         .loops = s->loops,
         .counts = shard->counts,
         .pool = shard->pool,
-        .lists_removed =
-            s->deltas && layout_first_table(s->layout, stack)->expire};
+        .lists_removed = (s->deltas || s->copies) &&
+                         layout_first_table(s->layout, stack)->expire};
 }
 
 static enum status open_partition(struct row_shard *shard,
@@ -623,9 +627,11 @@ static void note_whole(struct row_partition *own, const struct unit_cut *cut) {
 
 /* Rows that were removed before this update are missing in all that a delta is,
  * or may come to be, against. */
-static uint64_t first_needed(const struct row_partition *own) {
-    uint64_t first = own->based ? own->since : UINT64_MAX;
-    if (own->full.id && own->full.step < first)
+static uint64_t first_needed(const struct row_shard *shard,
+                             const struct row_partition *own) {
+    bool deltas = shard->settings.deltas;
+    uint64_t first = deltas && own->based ? own->since : UINT64_MAX;
+    if (deltas && own->full.id && own->full.step < first)
         first = own->full.step;
     if (own->copy_base && own->copy_since < first)
         first = own->copy_since;
@@ -656,9 +662,10 @@ static void row_shard_cut(void *holder, uint32_t p, const struct unit_cut *cut,
             .delta = delta,
             .since = since};
         rows[s].pages = row_table_pages(table, &rows[s].num_pages);
+        if (delta || is_cut_of_copy(cut))
+            row_table_forget_removed(table, first_needed(shard, own));
         if (!delta)
             continue;
-        row_table_forget_removed(table, first_needed(own));
         rows[s].removed = row_table_removed(table, &rows[s].num_removed);
     }
 }

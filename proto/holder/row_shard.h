@@ -24,7 +24,8 @@ struct row_shard_settings {
     const struct optimizer *optimizer;    /* of tables that name none */
     const struct optimizer_group *groups; /* which tables name */
     const struct rule_loops *loops;
-    bool deltas; /* checkpoints or copies may have only what changed */
+    bool deltas; /* checkpoints may have only what changed, */
+    bool copies; /* and copies in memory */
 };
 
 struct row_shard;

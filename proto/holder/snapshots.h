@@ -137,7 +137,7 @@ struct snapshots_report {
     Capstan__Snapshot__Form form;
     uint64_t step;          /* held: version of the first block */
     uint64_t ordered;       /* written or not: the checkpoint's step */
-    uint64_t base;          /* a block's: only one differs from 0 */
+    uint64_t base;          /* a block's: of no other one is it newer */
     struct shard_info info; /* written */
     struct shard_rows_count
         *counts;    /* written: [num_tables], of this holder; the caller frees

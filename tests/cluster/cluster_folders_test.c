@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 enum { FAILED = 1, CONFIG = 2, RETRY = 138 };
+enum { LONG = 4 * CLUSTER_RUN_DEADLINE };
 
 static void skip_unless_hosts_can_be_made(void) {
     if (system("unshare --mount --uts hostname other 2> /dev/null"))
@@ -212,7 +213,6 @@ TEST(a_ps_without_its_shard_names_the_host_that_has_it) {
     assert_int_equal(count_beginning(run, "beta.disk", "step-"), 2);
 }
 
-/* Beta's folder is that of ps 0, which no chief sees. */
 /* Its shard is on its own host. */
 TEST(a_ps_that_alone_has_its_shard_is_awaited) {
     struct cluster_fixture fixture;
@@ -252,12 +252,12 @@ TEST(a_host_that_is_lost_for_good_has_a_copy_on_another) {
     const char *line =
         cluster_run_await_soon(leader, "the run goes on after step ");
     assert_contains(line, "000, ");
-    cluster_fixture_expect_soon(&fixture, ps, 0);
+    cluster_fixture_expect(&fixture, ps, 0, LONG);
     gather(run, "gathered");
-    cluster_run_expect_soon(
+    cluster_run_expect(
         cluster_fixture_local(
             run, 2, 2, WORDS("checkpoint.dir=undisturbed", "strategy=null")),
-        0);
+        0, LONG);
     cluster_fixture_expect_same_checkpoints(run, "gathered", "undisturbed");
 }
 

@@ -413,8 +413,11 @@ void simulated_copies_receive(struct simulated *s, uint32_t p,
         return;
     }
     buddies_forget(&s->chief.buddies, set);
+    struct simulated_control news = {0};
+    fill_complete(s, &news);
     if (!is_based)
-        tell_complete(s);
+        simulated_chief_send(s, s->scenario.num_ranks + p, SIMULATED_COPY_ORDER,
+                             &news);
     order_next(s);
 }
 

@@ -93,7 +93,8 @@ static struct cluster *open_cluster(const struct history *history,
             .seed = 7,
             .optimizer = &adagrad,
             .loops = history->loops,
-            .deltas = true};
+            .deltas = true,
+            .copies = true};
         assert_ok(row_shard_open(&cluster->ps[i], &settings, &failure));
     }
     return cluster;
