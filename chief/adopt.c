@@ -436,6 +436,13 @@ static void take_lineage(struct run *run) {
     lineage->adoptions = run->term;
 }
 
+/* No step is copied again that a ps has a part of, complete or not. */
+static void take_copies_of(struct run *run, const Capstan__Join *join) {
+    rewind_take_copy(run, join);
+    for (size_t i = 0; i < join->n_copies; i++)
+        (void)buddies_may_copy(&run->buddies, join->copies[i]->step);
+}
+
 static enum status adopt_run(struct run *run, int64_t now,
                              struct failure *why) {
     const struct adoption *core = &run->adopt->core;
@@ -457,7 +464,7 @@ static enum status adopt_run(struct run *run, int64_t now,
         return status;
     take_progress(run, view, now);
     for (uint32_t p = run->roster.num_ranks; p < run->roster.count; p++)
-        rewind_take_copy(run, run->adopt->answers[p].control->join);
+        take_copies_of(run, run->adopt->answers[p].control->join);
     status = checkpoint_policy_take_over(run, find_heard(run).least, why);
     if (!status)
         planning_take_epochs(run, rejoin_of(run, 0)->epochs,

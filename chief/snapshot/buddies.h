@@ -84,6 +84,16 @@ bool buddies_take_base(const struct run_buddies *buddies,
  * there is none. */
 struct buddies_set *buddies_order(struct run_buddies *buddies, int64_t now);
 
+/* With staleness: may STEP be copied, as which a snapshot that was requested
+ * has turned out? Only once, as the next has other updates. */
+static inline bool buddies_may_copy(struct run_buddies *buddies,
+                                    uint64_t step) {
+    if (step <= buddies->newest)
+        return false;
+    buddies->newest = step;
+    return true;
+}
+
 /* With staleness: is a copy due at STEP, one each EVERY steps? Not one of a
  * step that has been copied, perhaps with fewer updates. */
 bool buddies_is_due(struct run_buddies *buddies, uint64_t every, uint64_t step);

@@ -518,7 +518,7 @@ static void held(struct run *run, struct run_snapshot *snapshot) {
         send_take(run, snapshot->id, 0, snapshot->step, true, snapshot->retain);
         kept_states_request(run, snapshot->step);
     }
-    if (snapshot->copy)
+    if (snapshot->copy && buddies_may_copy(&run->buddies, snapshot->step))
         send_take(run, snapshot->id, 0, snapshot->step, true, false);
     release_if_finished(run, snapshot);
 }

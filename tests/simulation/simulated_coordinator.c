@@ -89,7 +89,7 @@ void simulated_coordinator_begin_copy(struct simulated *s) {
 
 /* All have it: each writes it into its memory, and tells of that by itself. */
 static void order_copy(struct simulated *s, struct simulated_cut *cut) {
-    bool newer = cut->step > s->chief.lineage.copy;
+    bool newer = buddies_may_copy(&s->chief.buddies, cut->step);
     struct simulated_control order = {
         .id = cut->id, .write = true, .memory = true, .step = cut->step};
     simulated_chief_send_ps(s, newer ? SIMULATED_CUT : SIMULATED_CUT_END,

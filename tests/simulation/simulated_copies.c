@@ -231,6 +231,10 @@ void simulated_copies_adopted(struct simulated *s) {
     for (uint32_t p = 0; p < s->scenario.num_ps; p++)
         simulated_copies_joined(
             s, p, &s->chief.adopt.answers[s->scenario.num_ranks + p]);
+    for (uint32_t p = 0; p < s->scenario.num_ps; p++)
+        for (uint32_t i = 0; i < s->chief.held[p].count; i++)
+            (void)buddies_may_copy(&s->chief.buddies,
+                                   s->chief.held[p].list[i].step);
     step = s->memory.step = s->chief.lineage.copy;
     memcpy(s->memory.values, s->truth.copied[step], sizeof s->memory.values);
 }
@@ -333,6 +337,7 @@ void simulated_copies_begin(struct simulated *s) {
     uint64_t every = s->run_schedule.buddy_steps;
     struct buddies_set *set;
     s->chief.buddies.every_seen = every ? s->start.step / every : 0;
+    s->chief.buddies.newest = 0;
     s->chief.buddies.base = (struct buddies_base){
         .step = s->chief.lineage.copy_base, .is_old = true};
     if (!every || !s->chief.lineage.copy ||

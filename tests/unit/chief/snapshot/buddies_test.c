@@ -102,6 +102,10 @@ TEST(no_step_is_copied_twice) {
     assert_false(buddies_is_due(&buddies, 2, 4));
     assert_true(buddies_is_due(&buddies, 2, 5));
     assert_false(buddies_is_due(&buddies, 2, 5));
+    assert_true(
+        buddies_may_copy(&buddies, 5)); /* what the one due then is of */
+    assert_false(buddies_may_copy(&buddies, 5));
+    assert_false(buddies_may_copy(&buddies, 4));
     for (int i = 0; i < BUDDIES_SETS; i++)
         if (buddies.sets[i].step)
             buddies_forget(&buddies, &buddies.sets[i]);
