@@ -420,9 +420,7 @@ int64_t window_deadline(const struct window *window) {
         if (ps->blocks_in_flight &&
             ps->queried_at + window->settings.query_after < deadline)
             deadline = ps->queried_at + window->settings.query_after;
-        if (((ps->waiting && ps->unreachable_since != REACHABLE &&
-              may_leave(window, p)) ||
-             ps->store_failed) &&
+        if (((ps->waiting && may_leave(window, p)) || ps->store_failed) &&
             ps->retry_at < deadline)
             deadline = ps->retry_at;
     }

@@ -235,6 +235,30 @@ TEST(no_retry_is_due_while_credit_is_awaited) {
     window_close(&window);
 }
 
+/* It was a query that could not leave, and then an answer came. */
+TEST(a_request_that_comes_before_a_retry_is_due_then) {
+    struct window_settings settings = {.num_blocks = BLOCKS,
+                                       .num_ps = PS,
+                                       .block_ps = block_ps,
+                                       .block_bytes = block_bytes,
+                                       .credit = 10000,
+                                       .group_bytes = 10 * BYTES,
+                                       .query_after = ASK_AFTER,
+                                       .retry_after = 7};
+    struct window *window = window_open(&settings);
+    assert_non_null(window);
+    window_enqueue(window, 0, 1, WINDOW_PUSH, 1);
+    expect(window, 0, WINDOW_PUSH, 0, 1);
+    expect(window, ASK_AFTER, WINDOW_QUERY, 0, 1);
+    window_requeue(window, &request, ASK_AFTER);
+    assert_true(window_received(window, 0, 1, ASK_AFTER));
+    window_enqueue(window, 0, 1, WINDOW_PULL, 2);
+    assert_false(next(window, ASK_AFTER));
+    assert_int_equal(window_deadline(window), ASK_AFTER + 7);
+    expect(window, ASK_AFTER + 7, WINDOW_PULL, 0, 1);
+    window_close(&window);
+}
+
 TEST(the_longest_silent_ps_is_named) {
     struct window *window = open_window(10000, 10 * BYTES);
     uint32_t ps;
