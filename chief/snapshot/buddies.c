@@ -585,7 +585,7 @@ static void take_written(struct run *run, const struct roster_slot *slot,
     const Capstan__SnapshotReport *part = report->part;
     struct buddies_set *set = set_of(run, report->step);
     if (!set || set->parts[roster_place(&run->roster, slot)].written)
-        return; /* with staleness: it was taken twice */
+        return;
     if (part->outcome != CAPSTAN__SNAPSHOT_REPORT__OUTCOME__WRITTEN) {
         give_up_by(run, set, slot, part->error);
         return;

@@ -52,8 +52,7 @@ enum status arena_open_replica(struct arena *arena, const struct arena *of,
 /* Releases both buffers; messages in flight keep them alive. */
 void arena_close(struct arena *arena);
 
-/* As arena_close of an arena without padding, whose memory goes to KEPT, which
- * is empty. */
+/* As arena_close, but the memory goes to KEPT, which is empty. */
 void arena_keep(struct arena *arena, struct arena_kept *kept);
 
 /* Frees its memory. */

@@ -134,7 +134,7 @@ enum status trainer_open(struct trainer **out,
 void trainer_close(struct trainer **trainer);
 
 /* As trainer_close, if another run follows: the memory of weights and gradients
- * without padding goes to KEPT (empty), for that run's trainer_settings. */
+ * goes to KEPT (empty), for that run's trainer_settings. */
 void trainer_close_and_keep(struct trainer **trainer, struct arena_kept *kept);
 
 /* After DEVICES_LISTED: this trainer has index PLACE among TRAINERS (1 or more)
