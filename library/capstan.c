@@ -763,9 +763,11 @@ PUBLIC int capstan_end(capstan_run *run, enum capstan_end end, const char *text,
     struct failure why = {0};
     if (is_over(run))
         return run->result;
-    if (end == CAPSTAN_FAILED) {
-        status_fail(&why, FAILURE_CALLER_FAILED, "%s",
-                    text && *text ? text : "the script has failed");
+    if (end == CAPSTAN_FAILED || end == CAPSTAN_RETRY) {
+        status_fail(&why,
+                    end == CAPSTAN_RETRY ? FAILURE_PEER_LOST
+                                         : FAILURE_CALLER_FAILED,
+                    "%s", text && *text ? text : "the script has failed");
         if (external_is_back(run->external))
             return end_run(run, &why);
         external_fail(run->external, &why);

@@ -512,12 +512,14 @@ int capstan_report(capstan_run *run, char *text, size_t size);
 enum capstan_end {
     CAPSTAN_DONE = 0,   /* it has trained to its end */
     CAPSTAN_EARLY = 1,  /* its data is over; other ranks go on without it */
-    CAPSTAN_FAILED = 2, /* TEXT says why: the run ends on all ranks */
+    CAPSTAN_FAILED = 2, /* TEXT says why: the run ends on all ranks, with 1 */
+    CAPSTAN_RETRY = 3,  /* so, with 138: of what may be gone when all are started
+                           again, such as a collective's lost rank */
 };
 
 /* Ends this process's part and waits for the run's end; the run's result. TEXT
- * only with CAPSTAN_FAILED. Within a step, of which tensors are pushed, the
- * others are wrong calls. Synchronous runs: a rank that is CAPSTAN_DONE while
+ * only with the last two. Within a step, of which tensors are pushed, the first
+ * two are wrong calls. Synchronous runs: a rank that is CAPSTAN_DONE while
  * another pushes a later step ends the run with an error naming both steps. A
  * run that all ranks end before its last step goes on there when it is started
  * again. */

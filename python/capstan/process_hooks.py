@@ -66,7 +66,8 @@ def end(run: Run, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         run.interrupt(signal.SIGINT)
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    run.fail(text)
+    found = (e.status for e in _chain(error) if isinstance(e, Error))
+    run.fail(text, next(found, 1))
 
 
 def expect_wrapped_exit() -> None:

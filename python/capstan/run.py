@@ -547,7 +547,7 @@ class Run:
             f"the run went back to a checkpoint, and {why}: start the same "
             "command again"
         )
-        self.fail(text)
+        self.fail(text, 138)
         self.error = error_of(138, "PEER_LOST", text)
         raise self.error
 
@@ -1008,13 +1008,14 @@ class Run:
         """Why this is not between two steps; "": it is."""
         return "pushes wait for step()" if self._pushed else ""
 
-    def fail(self, text: str) -> None:
-        """Ends the run on all ranks, because of TEXT."""
+    def fail(self, text: str, status: int = 1) -> None:
+        """Ends the run on all ranks, because of TEXT; STATUS 138: with it."""
         if self._open is None:
             return
+        end = _library.RETRY if status == 138 else _library.FAILED
         try:
             if not self.error:
-                self._await(_c.capstan_end, _library.FAILED, text.encode())
+                self._await(_c.capstan_end, end, text.encode())
         except Error:
             pass  # the caller has the reason
         finally:

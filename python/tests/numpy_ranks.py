@@ -457,6 +457,14 @@ def boom(run, numbers):
     raise ValueError("boom at step 5")
 
 
+def lose(run, numbers):
+    """As a collective without a rank that was lost; a framework wraps it."""
+    try:
+        raise capstan.PeerLost("rank 7 was lost", "PEER_LOST", 138)
+    except capstan.PeerLost as error:
+        raise RuntimeError("in a callback") from error
+
+
 def boom_after_sigterm(run, numbers):
     """As a DataLoader does for its workers, which the signal ends too."""
     os.kill(os.getpid(), signal.SIGTERM)
@@ -864,6 +872,15 @@ def late(first):
         print(json.dumps([type(error).__name__, error.code, str(error)]))
         sys.stdout.flush()
     os._exit(0)
+
+
+def stays_away():
+    """Rank 1 never comes to the first collective."""
+    run = capstan.init(timeouts={"step": 600, "peer": 2, "join": 6})
+    print("calls", flush=True)
+    if run.rank == 1:
+        time.sleep(600)
+    run.barrier()
 
 
 def rejoins(again=False, early=False):

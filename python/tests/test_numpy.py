@@ -155,6 +155,14 @@ class Collectives(unittest.TestCase):
                         text,
                     )
 
+    def test_one_that_waits_for_the_others_ends_with_the_run(self):
+        with ranks("stays_away", 1, 2) as run:
+            for rank in 0, 1:
+                run.wait_for(f"worker{rank}", "calls")
+            run.processes["ps0"].kill()
+            found = run.processes["worker0"].wait(60)
+            self.assertEqual(found, 138, run.error("worker0"))
+
     def test_one_that_the_others_have_behind_them_is_an_error(self):
         with ranks("rejoins", 1, 3, early=True) as run:
             for rank in 0, 1:
@@ -709,6 +717,9 @@ class Failing(unittest.TestCase):
 
     def test_an_exception_ends_all_ranks_with_its_text(self):
         self.check("boom", "ValueError: boom at step 5", 1)
+
+    def test_a_lost_peer_that_a_script_raises_ends_all_ranks_with_138(self):
+        self.check("lose", "RuntimeError: in a callback", 138)
 
     def test_a_gradient_that_is_not_a_number_is_named_on_every_rank(self):
         text = 'the gradient of "w1" is NaN or infinite in its update 6'

@@ -145,6 +145,7 @@ TEST(a_wrong_call_is_named_on_every_rank) {
         {"ends", "worker 1 has ended after step 9, and worker 0 is in step",
          FAILED},
         {"fails", "worker 1 on host ", FAILED},
+        {"retries", "worker 1 on host ", RETRY},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
         for (unsigned num_ps = 0; num_ps < 2; num_ps++)

@@ -329,6 +329,8 @@ static int misuse(struct caller *caller, const char *what) {
             return capstan_end(caller->run, CAPSTAN_EARLY, NULL, -1);
         if (now && !strcmp(what, "fails"))
             return capstan_end(caller->run, CAPSTAN_FAILED, "out of luck", -1);
+        if (now && !strcmp(what, "retries"))
+            return capstan_end(caller->run, CAPSTAN_RETRY, "out of luck", -1);
         if (now && !strcmp(what, "gradient"))
             result = push(caller, 0, 0.0f / 0.0f, CAPSTAN_FULL);
         else if (now && !strcmp(what, "size"))

@@ -245,7 +245,7 @@ static enum status check_step_of(struct trainer_group *group, uint32_t rank,
 }
 
 /* As trainers_get of what RANK sets, which ends too once the generation is
- * outdated or lacks a rank, or RANK waits for this one. */
+ * outdated or lacks a rank, RANK waits for this one, or the run ends. */
 static enum status get_in_generation(struct trainer_group *group, uint32_t rank,
                                      const char *key, int64_t until,
                                      void **value, size_t *size,
@@ -255,7 +255,8 @@ static enum status get_in_generation(struct trainer_group *group, uint32_t rank,
         bool is_last = look >= until;
         enum status status =
             trainers_get(group, key, is_last ? until : look, value, size, why);
-        if (status != STATUS_RETRY || is_last || is_outdated(group))
+        if (status != STATUS_RETRY || is_last || is_outdated(group) ||
+            trainers_cancelled(group))
             return status;
         *why = (struct failure){.code = FAILURE_NONE};
         status = check_lost(group, why);
