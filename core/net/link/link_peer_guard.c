@@ -196,10 +196,12 @@ static void note_refusal_of(struct link *link, uint32_t cause) {
     link->refused++;
 }
 
-/* Has a connection ended without a message, and not by this side's doing? */
+/* Has a connection ended without a message, and not by this side's doing? Not
+ * that of a peer that has the secret: it is of this run, or left one before. */
 static bool ended_silently(struct link *link,
                            const struct link_connection *connection) {
-    bool silent = !connection->has_sent && !connection->expired;
+    bool proved = connection->since && link->keys && !connection->is_cut;
+    bool silent = !connection->has_sent && !connection->expired && !proved;
     bool refused = silent && link->refused;
     link->refused -= refused;
     return silent && !refused;

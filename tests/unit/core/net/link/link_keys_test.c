@@ -16,6 +16,7 @@
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -156,6 +157,31 @@ TEST(a_client_of_the_same_secret_gets_through_and_is_known) {
                               (struct link_party){"worker", 4}));
     link_release(&frame);
     link_close(&guarded->client);
+    link_keys_close(&keys);
+}
+
+static void expect_nothing_said(struct guarded *guarded, int64_t limit) {
+    int64_t end = time_now() + limit;
+    char text[256];
+    while (time_now() < end) {
+        if (link_bad_peer(guarded->server, text, sizeof text))
+            fail_msg("said '%s'", text);
+        poll(NULL, 0, 10);
+    }
+}
+
+/* As of a run that goes back, where the next one listens at the same port. */
+TEST(a_client_of_the_same_secret_may_leave_without_a_message) {
+    struct link_keys *keys = derive_keys(0, worker);
+    int64_t deadline = time_now() + DEADLINE, since;
+    connect_with(guarded, keys, chief);
+    while (link_answer(guarded->client, &since) != LINK_ANSWER_LINK) {
+        expect_nothing_said(guarded, 10 * TIME_MS);
+        assert_true(time_now() < deadline);
+    }
+    expect_nothing_said(guarded, 100 * TIME_MS);
+    link_close(&guarded->client);
+    expect_nothing_said(guarded, TIME_S);
     link_keys_close(&keys);
 }
 
