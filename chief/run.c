@@ -3,7 +3,9 @@
  * it. Only the first stop counts. */
 #include "chief/run.h"
 
+#include "chief/rewind.h"
 #include "core/base/time.h"
+#include "core/store/checkpoint_reader.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -414,4 +416,15 @@ struct run_untrained run_untrained_by(const struct run *run, uint32_t rank,
                                      run_samples(run, start + untrained.steps) -
                                          run_samples(run, start));
     return untrained;
+}
+
+enum status run_newest_checkpoint(const struct run *run, struct manifest *out,
+                                  bool *found, struct failure *why) {
+    const char *dir = run->job->checkpoint.dir;
+    const struct rewind_lineage *lineage = run->lineage;
+    if (lineage && lineage->count && !run->allreduce && !lineage->in_vain &&
+        lineage->lost != REWIND_CHIEF)
+        return checkpoint_reader_newest_sized(dir, out, found, run->log, why);
+    return checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, out, found,
+                                    run->log, why);
 }

@@ -355,4 +355,12 @@ struct run_untrained run_untrained_by(const struct run *run, uint32_t rank,
 /* The trainer of RANK has its first clock: its share is trained again. */
 void run_absence_end(struct run *run, uint32_t rank);
 
+/* The manifest of the newest checkpoint, which the caller clears, as of
+ * checkpoint_reader_newest. Shard files are not read where RUN goes back to
+ * what its members have just written, unless the last such run has come to no
+ * step: a ps that finds its own damaged ends with 138, and the next run reads
+ * all. */
+enum status run_newest_checkpoint(const struct run *run, struct manifest *out,
+                                  bool *found, struct failure *why) MUST_CHECK;
+
 #endif

@@ -4,29 +4,20 @@
 #include "chief/rewind.h"
 #include "chief/run.h"
 #include "core/base/time.h"
-#include "core/store/checkpoint_reader.h"
+#include "core/store/manifest.h"
 
 #include <stdio.h>
 
 /* A member that lives has joined again by then, or asked again. */
 static const int64_t HEARD_WITHIN = 5 * TIME_S;
 
-/* False: the newest checkpoint cannot be read. *FOUND: there is one; the caller
- * clears it. */
-static bool read_newest(const struct run *run, struct manifest *newest,
-                        bool *found) {
-    struct failure why;
-    return !checkpoint_reader_newest(run->job->checkpoint.dir,
-                                     CHECKPOINT_READER_ANY, newest, found,
-                                     run->log, &why);
-}
-
 /* Can each ps read all of the newest checkpoint? Without one it begins anew,
  * for which a caller's model has no values any more. */
 static bool is_for_all(const struct run *run) {
     struct manifest newest = {0};
+    struct failure why;
     bool found = false, shared = true;
-    if (!read_newest(run, &newest, &found))
+    if (run_newest_checkpoint(run, &newest, &found, &why))
         return false;
     for (uint32_t i = 0; found && i < newest.num_files; i++)
         shared &= !newest.files[i].host[0];
@@ -36,11 +27,12 @@ static bool is_for_all(const struct run *run) {
 
 void take_over_name_hosts(struct run *run, char *text, size_t size) {
     struct manifest newest = {0};
+    struct failure why;
     bool found = false;
     size_t used = 0;
     text[0] = 0;
     if (!run->lineage || !run->lineage->count || !run->job->checkpoint.dir ||
-        !read_newest(run, &newest, &found))
+        run_newest_checkpoint(run, &newest, &found, &why))
         return;
     bool alike = found && newest.num_files == run->roster.num_ps;
     for (uint32_t p = 0; alike && p < newest.num_files && used < size; p++) {

@@ -513,8 +513,8 @@ enum capstan_end {
     CAPSTAN_DONE = 0,   /* it has trained to its end */
     CAPSTAN_EARLY = 1,  /* its data is over; other ranks go on without it */
     CAPSTAN_FAILED = 2, /* TEXT says why: the run ends on all ranks, with 1 */
-    CAPSTAN_RETRY = 3,  /* so, with 138: of what may be gone when all are started
-                           again, such as a collective's lost rank */
+    CAPSTAN_RETRY = 3, /* so, with 138: of what may be gone when all are started
+                          again, such as a collective's lost rank */
 };
 
 /* Ends this process's part and waits for the run's end; the run's result. TEXT

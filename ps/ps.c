@@ -20,6 +20,7 @@
 #include "ps/ps_internal.h"
 #include "ps/thread_pool.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,7 @@ static enum status step_copies(struct ps *ps, struct failure *why) {
 static enum status take_plan(struct ps *ps, const Capstan__Plan *message,
                              struct failure *why) {
     enum status status = plan_settle_job(ps->job, message, why);
+    ps->files_unread = message->rewinds && !message->in_vain;
     if (!status)
         status = plan_read(&ps->plan, message, ps->job, why);
     if (!status && !plan_find_ps(ps->plan, ps->member->index, &ps->place))
@@ -324,6 +326,16 @@ static void listen_shm(struct ps *ps) {
         log_info(ps->process.log, "shm_unavailable", "%s", why.text);
 }
 
+/* The run goes back once more, and its chief reads the files before. */
+static enum status give_up_files(const struct ps *ps, struct failure *why) {
+    log_warning(ps->process.log, "shard_failed",
+                "the run cannot go on from the checkpoint of step %" PRIu64
+                ": %s",
+                ps->plan->run_schedule.start, why->text);
+    why->code = FAILURE_PEER_LOST;
+    return status_mark_reported(why);
+}
+
 /* Reports ready once the blocks are set. The chief sends the first view, with
  * which training begins, after that. */
 static enum status await_weights(struct ps *ps, struct failure *why) {
@@ -332,8 +344,10 @@ static enum status await_weights(struct ps *ps, struct failure *why) {
     if (!background_task_poll(ps->init_task, &status, why))
         return STATUS_OK;
     background_task_close(&ps->init_task);
+    if (status && buddy_restored(ps, &copy))
+        return buddy_give_up(ps, why);
     if (status)
-        return buddy_restored(ps, &copy) ? buddy_give_up(ps, why) : status;
+        return ps->files_unread ? give_up_files(ps, why) : status;
     status = buddy_end_part(ps, why);
     if (status || ps->part < ps->plan->num_buddies)
         return status || buddy_is_fetching(ps) ? status

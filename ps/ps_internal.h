@@ -57,6 +57,8 @@ struct ps {
     uint64_t reported_step; /* staleness > 0: global step last reported to the
                                chief */
     bool weights_set;       /* and trainers may read them */
+    bool files_unread;      /* the chief has not read the checkpoint's files
+                               (run_newest_checkpoint) */
     bool stopped;           /* the chief ordered the stop */
     enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
     int64_t polled;                /* when control messages were last handled */

@@ -375,9 +375,7 @@ static enum status checkpoint_policy_find(struct run *run, bool *found,
                                           struct failure *why) {
     const struct job_checkpoint *checkpoint = &run->job->checkpoint;
     if (checkpoint->resume != JOB_RESUME_STEP || rewind_is_second(run))
-        return checkpoint_reader_newest(checkpoint->dir, CHECKPOINT_READER_ANY,
-                                        &run->plan.restored, found, run->log,
-                                        why);
+        return run_newest_checkpoint(run, &run->plan.restored, found, why);
     char folder[4096];
     checkpoint_folder(checkpoint->dir, checkpoint->resume_step, folder,
                       sizeof folder);

@@ -423,14 +423,17 @@ static enum status verify_block(struct checkpoint_reader *reader, uint32_t b,
     return status ? status : verify_numbers(reader, b, why);
 }
 
-/* Every file, also one without blocks, then every block of the local files. */
+/* Every file, also one without blocks, then every block of the local files.
+ * SIZES: of shard files no more. */
 static enum status checkpoint_reader_verify_files(
-    struct checkpoint_reader *reader, struct failure *why) {
+    struct checkpoint_reader *reader, bool sizes, struct failure *why) {
     const struct manifest *manifest = reader->manifest;
     enum status status = STATUS_OK;
     for (uint32_t f = 0; f < manifest->num_files && !status; f++)
         if (!is_remote(reader->folder, &manifest->files[f]))
-            status = checkpoint_reader_open_file(reader, f, why);
+            status = sizes ? shard_file_check_size(reader->folder,
+                                                   &manifest->files[f], why)
+                           : checkpoint_reader_open_file(reader, f, why);
     for (uint32_t k = 0; k < manifest->num_kept && !status; k++)
         if (!is_remote(reader->folder, &manifest->kept[k]))
             status =
@@ -444,10 +447,11 @@ static enum status checkpoint_reader_verify_files(
     return status;
 }
 
-/* READ (may be NULL) is a base whose files are known to be good. */
+/* READ (may be NULL) is a base whose files are known to be good. SIZES: of
+ * shard files no more is looked at. */
 static enum status verify(struct manifest *manifest, const char *dir,
                           uint64_t step, const struct manifest_name *read,
-                          struct failure *why) {
+                          bool sizes, struct failure *why) {
     char folder[PATH_MAX];
     checkpoint_folder(dir, step, folder, sizeof folder);
     enum status status = manifest_read(manifest, folder, why);
@@ -464,9 +468,9 @@ static enum status verify(struct manifest *manifest, const char *dir,
     bool known = read && manifest->is_delta &&
                  read->step == manifest->base_name.step &&
                  read->hash == manifest->base_name.hash;
-    status = checkpoint_reader_verify_files(reader, why);
+    status = checkpoint_reader_verify_files(reader, sizes, why);
     if (!status && reader->base && !known)
-        status = checkpoint_reader_verify_files(reader->base, why);
+        status = checkpoint_reader_verify_files(reader->base, sizes, why);
     checkpoint_reader_close(&reader);
     return status;
 }
@@ -474,7 +478,7 @@ static enum status verify(struct manifest *manifest, const char *dir,
 enum status checkpoint_reader_verify(const char *dir, uint64_t step,
                                      struct failure *why) {
     struct manifest manifest;
-    enum status status = verify(&manifest, dir, step, NULL, why);
+    enum status status = verify(&manifest, dir, step, NULL, false, why);
     manifest_clear(&manifest);
     return status;
 }
@@ -483,19 +487,26 @@ enum status checkpoint_reader_verify_next(const char *dir, uint64_t step,
                                           struct manifest_name *base,
                                           struct failure *why) {
     struct manifest manifest;
-    enum status status = verify(&manifest, dir, step, base, why);
+    enum status status = verify(&manifest, dir, step, base, false, why);
     if (!status && !manifest.is_delta)
         *base = (struct manifest_name){step, manifest.hash};
     manifest_clear(&manifest);
     return status;
 }
 
+struct search {
+    const char *dir;
+    uint64_t upto;
+    bool sizes; /* of the newest's shard files no more is looked at */
+    const struct log *log;
+};
+
 /* A user who resumes must know which checkpoints were skipped. If there are
  * checkpoints but none can be read, only the user may decide to start over. */
-enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
-                                     struct manifest *out, bool *found,
-                                     const struct log *log,
-                                     struct failure *why) {
+static enum status find_newest(const struct search *search,
+                               struct manifest *out, bool *found,
+                               struct failure *why) {
+    const char *dir = search->dir;
     uint64_t *steps;
     size_t count, num_skipped = 0;
     struct failure first = {0}, wrong;
@@ -503,13 +514,14 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
     *found = false;
     enum status status = checkpoint_list(dir, &steps, &count, why);
     for (size_t i = count; i-- > 0 && !status && !*found;) {
-        if (steps[i] > upto)
+        if (steps[i] > search->upto)
             continue;
-        *found = !verify(out, dir, steps[i], NULL, &wrong);
+        *found = !verify(out, dir, steps[i], NULL,
+                         search->sizes && i == count - 1, &wrong);
         if (*found)
             break;
         manifest_clear(out);
-        log_warning(log, "checkpoint_passed_over",
+        log_warning(search->log, "checkpoint_passed_over",
                     "checkpoint of step %" PRIu64 " passed over: %s", steps[i],
                     wrong.text);
         if (!num_skipped++)
@@ -524,4 +536,21 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
             "checkpoint.resume=never, or another checkpoint.dir",
             dir, num_skipped, first.text);
     return status;
+}
+
+enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
+                                     struct manifest *out, bool *found,
+                                     const struct log *log,
+                                     struct failure *why) {
+    struct search search = {.dir = dir, .upto = upto, .log = log};
+    return find_newest(&search, out, found, why);
+}
+
+enum status checkpoint_reader_newest_sized(const char *dir,
+                                           struct manifest *out, bool *found,
+                                           const struct log *log,
+                                           struct failure *why) {
+    struct search search = {
+        .dir = dir, .upto = CHECKPOINT_READER_ANY, .sizes = true, .log = log};
+    return find_newest(&search, out, found, why);
 }

@@ -42,6 +42,14 @@ enum status checkpoint_reader_newest(const char *dir, uint64_t upto,
                                      const struct log *log,
                                      struct failure *why) MUST_CHECK;
 
+/* The same of all, but of the newest one's shard files, and its base's, only
+ * the sizes: for a run that has seen it written, and whose ps check what they
+ * read of it. */
+enum status checkpoint_reader_newest_sized(const char *dir,
+                                           struct manifest *out, bool *found,
+                                           const struct log *log,
+                                           struct failure *why) MUST_CHECK;
+
 /* The number of files of MANIFEST in FOLDER, and of its base, that are missing
  * here and held by another host; *FIRST (may be NULL) is one of them, a view.
  */

@@ -442,6 +442,21 @@ static enum status open_regular(const char *path, uint64_t size, int *out,
     return status;
 }
 
+enum status shard_file_check_size(const char *dir,
+                                  const struct shard_info *info,
+                                  struct failure *why) {
+    char path[PATH_MAX];
+    int fd = -1;
+    if (snprintf(path, sizeof path, "%s/%s", dir, info->name) >=
+        (int)sizeof path)
+        return status_errno(why, FAILURE_NAME_TOO_LONG, ENAMETOOLONG, "%s",
+                            dir);
+    enum status status = open_regular(path, info->size, &fd, why);
+    if (!status)
+        close(fd);
+    return status;
+}
+
 static enum status check_hash(const char *path, int fd,
                               const struct shard_info *info,
                               struct atomic_file *copy, struct failure *why) {

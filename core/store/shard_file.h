@@ -122,6 +122,11 @@ void shard_writer_abort(struct shard_writer **writer);
 /* Reads a shard file. One thread at a time uses a reader. */
 struct shard_reader;
 
+/* Is DIR/info->name a file of INFO's size? Its bytes are not read. */
+enum status shard_file_check_size(const char *dir,
+                                  const struct shard_info *info,
+                                  struct failure *why) MUST_CHECK;
+
 /* Checks size and hash of DIR/info->name against INFO before LMDB opens it;
  * STATUS_FAILED names the difference. A file on a network mount is first copied
  * to a local temporary folder, which lasts until the reader closes. */

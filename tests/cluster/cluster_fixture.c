@@ -226,6 +226,22 @@ static char *export(struct cluster_run *run, const char *dir, const char *name,
     return bytes;
 }
 
+void cluster_fixture_damage(struct cluster_run *run, const char *dir,
+                            unsigned step) {
+    glob_t shards;
+    char pattern[64];
+    snprintf(pattern, sizeof pattern, "%s/step-%09u/ps-*", dir, step);
+    assert_int_equal(glob(cluster_run_path(run, pattern), 0, NULL, &shards), 0);
+    FILE *file = fopen(shards.gl_pathv[0], "r+");
+    assert_non_null(file);
+    fseek(file, 5000, SEEK_SET);
+    int byte = fgetc(file);
+    fseek(file, 5000, SEEK_SET);
+    fputc(byte ^ 4, file);
+    assert_int_equal(fclose(file), 0);
+    globfree(&shards);
+}
+
 void cluster_fixture_expect_same_checkpoints(struct cluster_run *run,
                                              const char *a, const char *b) {
     enum { MAXIMUM = 64 };

@@ -100,6 +100,10 @@ struct cluster_process *cluster_fixture_tool(struct cluster_run *run, int code,
 unsigned cluster_fixture_checkpoints(struct cluster_run *run, const char *dir,
                                      uint64_t *steps, unsigned max);
 
+/* Flips a bit in a shard of the checkpoint of STEP in RUN's folder DIR. */
+void cluster_fixture_damage(struct cluster_run *run, const char *dir,
+                            unsigned step);
+
 /* Fails unless the newest checkpoints in FOLDER/A and FOLDER/B hold the same
  * step and the same weights and state, bit for bit. */
 void cluster_fixture_expect_same_checkpoints(struct cluster_run *run,

@@ -282,32 +282,18 @@ TEST(a_mismatched_checkpoint_is_named_and_deletes_nothing) {
     }
 }
 
-/* Flips a bit in a shard of the checkpoint of STEP. */
-static void damage(const struct cluster_run *run, unsigned step) {
-    char shard[PATH_MAX];
-    assert_true(count_beginning(run, textf("checkpoint/step-%09u", step), "ps-",
-                                shard) > 0);
-    FILE *file = fopen(cluster_run_path(run, shard), "r+");
-    assert_non_null(file);
-    fseek(file, 5000, SEEK_SET);
-    int byte = fgetc(file);
-    fseek(file, 5000, SEEK_SET);
-    fputc(byte ^ 4, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 TEST(a_damaged_checkpoint_is_skipped_and_named) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "checkpoint.dir=undisturbed");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
-    damage(*state, 60);
+    cluster_fixture_damage(*state, "checkpoint", 60);
     struct cluster_process *local =
         CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=3");
     cluster_fixture_expect_logged(local,
                                   "warning: checkpoint of step 60 passed over");
     cluster_fixture_expect_logged(local, "checkpoint/step-000000030, epoch 2");
-    damage(*state, 30);
+    cluster_fixture_damage(*state, "checkpoint", 30);
     cluster_fixture_tool(*state, FAILED, WORDS("ckpt", "verify", "checkpoint"));
 }
 
@@ -316,8 +302,8 @@ TEST(with_all_checkpoints_damaged_the_run_does_not_start) {
     cluster_run_job(*state, NULL);
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=1");
     CLUSTER_FIXTURE_RUN(*state, 2, 2, 0, "epochs=2");
-    damage(*state, 30);
-    damage(*state, 60);
+    cluster_fixture_damage(*state, "checkpoint", 30);
+    cluster_fixture_damage(*state, "checkpoint", 60);
     struct cluster_process *local =
         CLUSTER_FIXTURE_RUN(*state, 2, 2, FAILED, "epochs=3");
     cluster_fixture_expect_logged(local, "none of 2 checkpoints can be read");

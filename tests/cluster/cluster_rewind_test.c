@@ -155,6 +155,24 @@ TEST(a_ps_that_dies_while_the_run_goes_back_is_awaited_again) {
     cluster_fixture_expect_same_checkpoints(run, "a", "b");
 }
 
+/* A chief that goes back to what has just been written reads no shard: a ps
+ * says so of its own, and the chief of the run after that reads all. */
+TEST(a_checkpoint_that_a_ps_finds_damaged_is_passed_over) {
+    cluster_run_job(run, "{\"steps\": 12000, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 4000}}");
+    undisturbed(run);
+    struct cluster_process *local =
+        start(run, "killed", WORDS("--set", "checkpoint.dir=b"));
+    struct pids pids = await_pids(local);
+    cluster_run_await(local, "/b/step-000008000: ", LONG);
+    cluster_fixture_damage(run, "b", 8000);
+    assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run cannot go on from the checkpoint");
+    cluster_run_await_soon(local, "checkpoint of step 8000 passed over: ");
+    cluster_run_await_soon(local, "the run goes on after step 4000");
+    expect_end(run, local, 2);
+}
+
 /* A process that has left the run that was, and is not in the next one yet. */
 TEST(a_ps_that_dies_between_two_runs_is_started_again) {
     cluster_run_job(run, JOB);

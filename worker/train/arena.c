@@ -57,14 +57,13 @@ static enum status arena_fail(struct arena *arena, struct failure *why,
                        bytes);
 }
 
-/* KEPT without its bytes, all zeros; NULL: they are not BYTES, or a message
- * still has them. */
-static struct buffer *clear_kept(struct buffer **kept, size_t bytes) {
+/* KEPT without its bytes; NULL: they are not BYTES, or a message still has
+ * them. */
+static struct buffer *reuse_kept(struct buffer **kept, size_t bytes) {
     struct buffer *buffer = *kept;
     if (!buffer || buffer_bytes(buffer) != bytes || !buffer_is_unique(buffer))
         return NULL;
     *kept = NULL;
-    memset(buffer_data(buffer), 0, bytes);
     return buffer;
 }
 
@@ -81,8 +80,8 @@ enum status arena_open_kept(struct arena *arena, const struct layout *layout,
     uint64_t total = assign_offsets(arena, layout, padded);
     size_t bytes = total * sizeof(float);
     if (!padded) {
-        arena->weights = clear_kept(&kept->weights, bytes);
-        arena->gradients = clear_kept(&kept->gradients, bytes);
+        arena->weights = reuse_kept(&kept->weights, bytes);
+        arena->gradients = reuse_kept(&kept->gradients, bytes);
     }
     arena_kept_close(kept);
     if (!arena->weights)

@@ -32,13 +32,14 @@ struct arena_kept {
     uint64_t held; /* bytes, counted by free_memory_hold */
 };
 
-/* STATUS_RETRY if there is no memory; WHY names the bytes. */
+/* The parameters and gradients are not cleared. STATUS_RETRY if there is no
+ * memory; WHY names the bytes. */
 enum status arena_open(struct arena *arena, const struct layout *layout,
                        bool padded, struct failure *why) MUST_CHECK;
 
-/* As arena_open, without padding in the memory of KEPT where that has its size,
- * cleared; KEPT is empty then. Call it once each ps of this run has left the
- * one before: no other may use what it reads there meanwhile. */
+/* As arena_open, without padding in the memory of KEPT where that has its size;
+ * KEPT is empty then. Call it once each ps of this run has left the one before:
+ * no other may use what it reads there meanwhile. */
 enum status arena_open_kept(struct arena *arena, const struct layout *layout,
                             bool padded, struct arena_kept *kept,
                             struct failure *why) MUST_CHECK;

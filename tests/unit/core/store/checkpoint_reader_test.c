@@ -89,6 +89,14 @@ static void expect_damage(const char *dir, uint64_t step,
     assert_contains(failure.text, text);
 }
 
+/* A byte, not the size. */
+static void change_byte(const char *path) {
+    FILE *file = fopen(path, "r+");
+    fseek(file, 100000, SEEK_SET);
+    fputc(0x5a, file);
+    fclose(file);
+}
+
 TEST(damage_fails_verification_and_is_named) {
     char path[PATH_MAX + 128];
     for (uint64_t step = 1; step <= 4; step++)
@@ -101,16 +109,13 @@ TEST(damage_fails_verification_and_is_named) {
     assert_int_equal(unlink(path), 0);
     expect_damage(dir, 2, FAILURE_FILE_UNREADABLE, "No such file");
     shard_path(dir, 3, 1, 2, path);
-    FILE *file = fopen(path, "r+");
-    fseek(file, 100000, SEEK_SET);
-    fputc(0x5a, file);
-    fclose(file);
+    change_byte(path);
     expect_damage(dir, 3, FAILURE_CHECKPOINT_DAMAGED, "is damaged");
     expect_damage(dir, 9, FAILURE_FILE_UNREADABLE, "manifest.json");
     char whole[PATH_MAX];
     checkpoint_folder(dir, 3, whole, sizeof whole);
     snprintf(path, sizeof path, "%s/manifest.json", whole);
-    file = fopen(path, "a");
+    FILE *file = fopen(path, "a");
     fputc(0, file);
     fclose(file);
     expect_damage(dir, 3, FAILURE_CHECKPOINT_DAMAGED, "it is not text");
@@ -170,6 +175,28 @@ TEST(the_newest_valid_checkpoint_is_chosen) {
     snprintf(path, sizeof path, "%s/step-000000030/manifest.json", dir);
     assert_int_equal(truncate(path, 100), 0);
     assert_newest(dir, CHECKPOINT_READER_ANY, 20);
+}
+
+/* The size of the newest one's shard is looked at, the others are read. */
+TEST(of_the_newest_written_in_the_run_only_sizes_are_looked_at) {
+    static const struct {
+        uint64_t changed, truncated, newest;
+    } cases[] = {{30, 0, 30}, {20, 30, 10}};
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct manifest manifest;
+        char path[PATH_MAX + 128];
+        bool found;
+        for (uint64_t step = 10; step <= 30; step += 10)
+            checkpoint_fixture_write(dir, step, 1);
+        shard_path(dir, cases[i].changed, 0, 1, path);
+        change_byte(path);
+        shard_path(dir, cases[i].truncated, 0, 1, path);
+        assert_true(!cases[i].truncated || !truncate(path, 5000));
+        assert_ok(checkpoint_reader_newest_sized(dir, &manifest, &found, NULL,
+                                                 &failure));
+        assert_true(found && manifest.step == cases[i].newest);
+        manifest_clear(&manifest);
+    }
 }
 
 TEST(an_empty_folder_succeeds_and_only_damaged_ones_fail) {

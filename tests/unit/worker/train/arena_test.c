@@ -26,6 +26,23 @@ static void open_arena(struct arena *arena, const struct layout *layout) {
     assert_ok(arena_open(arena, layout, false, &failure));
 }
 
+static void expect_zero_gaps(const struct arena *arena,
+                             const struct layout *layout) {
+    struct buffer *const both[] = {arena->weights, arena->gradients};
+    for (int i = 0; i < 2; i++) {
+        const float *floats = buffer_data(both[i]);
+        uint64_t end = 0, total = buffer_bytes(both[i]) / sizeof *floats;
+        for (uint32_t p = layout->num_parameters; p-- > 0;) {
+            for (; end < arena->offsets[p]; end++)
+                assert_true(floats[end] == 0);
+            end += layout->parameters[p].elements;
+        }
+        assert_true(end <= total && total - end < 16);
+        for (; end < total; end++)
+            assert_true(floats[end] == 0);
+    }
+}
+
 TEST(parameters_adjacent_in_the_plan_are_adjacent_in_memory) {
     static const uint32_t elements[] = {3, 40000, 17, 16384};
     struct layout *layout = build(elements, 4);
@@ -51,21 +68,12 @@ TEST(separated_parameters_are_aligned_and_zero_padded) {
     struct layout *layout = build(elements, 5);
     struct arena arena;
     assert_ok(arena_open(&arena, layout, true, &failure));
-    struct buffer *const both[] = {arena.weights, arena.gradients};
-    for (int i = 0; i < 2; i++) {
-        const float *floats = buffer_data(both[i]);
-        uint64_t end = 0, total = buffer_bytes(both[i]) / sizeof *floats;
-        for (uint32_t p = 5; p-- > 0;) {
-            assert_int_equal((uintptr_t)(floats + arena.offsets[p]) % 64, 0);
-            for (; end < arena.offsets[p]; end++)
-                assert_true(floats[end] == 0);
-            end += elements[p];
-        }
-        assert_true(arena.offsets[4] >= REDUCER_HEADER_FLOATS);
-        assert_true(end <= total && total - end < 16);
-        for (; end < total; end++)
-            assert_true(floats[end] == 0);
+    expect_zero_gaps(&arena, layout);
+    for (uint32_t p = 0; p < 5; p++) {
+        assert_int_equal((uintptr_t)arena.weight_of[p] % 64, 0);
+        assert_int_equal((uintptr_t)arena.gradient_of[p] % 64, 0);
     }
+    assert_true(arena.offsets[4] >= REDUCER_HEADER_FLOATS);
     arena_close(&arena);
     layout_free(&layout);
 }
@@ -106,11 +114,8 @@ TEST(a_zero_word_precedes_the_first_parameter) {
     struct layout *layout = build(elements, 2);
     struct arena arena;
     open_arena(&arena, layout);
-    const float *weights = buffer_data(arena.weights);
-    const float *gradients = buffer_data(arena.gradients);
     assert_true(arena.offsets[1] >= REDUCER_HEADER_FLOATS);
-    for (uint64_t i = 0; i < arena.offsets[1]; i++)
-        assert_true(weights[i] == 0 && gradients[i] == 0);
+    expect_zero_gaps(&arena, layout);
     assert_int_equal(buffer_bytes(arena.weights),
                      (arena.offsets[0] + 32) * sizeof(float));
     arena_close(&arena);
@@ -149,13 +154,7 @@ static void fill_and_keep(struct arena *arena, struct arena_kept *kept,
     assert_int_equal(free_memory_held(), 2 * bytes);
 }
 
-static void expect_zeros(struct buffer *buffer) {
-    const unsigned char *bytes = buffer_data(buffer);
-    for (size_t i = 0; i < buffer_bytes(buffer); i++)
-        assert_int_equal(bytes[i], 0);
-}
-
-TEST(kept_memory_is_as_new) {
+TEST(kept_memory_is_that_of_the_next_arena) {
     static const uint32_t elements[] = {3, 40000, 17};
     struct layout *layout = build(elements, 3);
     struct arena_kept kept = {0};
@@ -168,8 +167,7 @@ TEST(kept_memory_is_as_new) {
         assert_ok(arena_open_kept(&arena, layout, false, &kept, &failure));
         assert_ptr_equal(arena.weights, weights);
         assert_ptr_equal(arena.gradients, gradients);
-        expect_zeros(arena.weights);
-        expect_zeros(arena.gradients);
+        expect_zero_gaps(&arena, layout);
         assert_int_equal(free_memory_held(), 0);
     }
     arena_close(&arena);
