@@ -423,8 +423,15 @@ enum status run_newest_checkpoint(const struct run *run, struct manifest *out,
     const char *dir = run->job->checkpoint.dir;
     const struct rewind_lineage *lineage = run->lineage;
     if (lineage && lineage->count && !run->allreduce && !lineage->in_vain &&
-        lineage->lost != REWIND_CHIEF)
-        return checkpoint_reader_newest_sized(dir, out, found, run->log, why);
+        lineage->lost != REWIND_CHIEF) {
+        enum status status =
+            checkpoint_reader_newest_sized(dir, out, found, run->log, why);
+        bool drops_copy = !status && *found && lineage->copy.manifest &&
+                          lineage->copy.step <= out->step;
+        if (!drops_copy)
+            return status;
+        manifest_clear(out);
+    }
     return checkpoint_reader_newest(dir, CHECKPOINT_READER_ANY, out, found,
                                     run->log, why);
 }

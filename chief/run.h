@@ -358,8 +358,8 @@ void run_absence_end(struct run *run, uint32_t rank);
 /* The manifest of the newest checkpoint, which the caller clears, as of
  * checkpoint_reader_newest. Shard files are not read where RUN goes back to
  * what its members have just written, unless the last such run has come to no
- * step: a ps that finds its own damaged ends with 138, and the next run reads
- * all. */
+ * step, or an older copy in memory is dropped for it: a ps that finds its own
+ * damaged ends with 138, and the next run reads all. */
 enum status run_newest_checkpoint(const struct run *run, struct manifest *out,
                                   bool *found, struct failure *why) MUST_CHECK;
 

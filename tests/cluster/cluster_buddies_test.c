@@ -279,6 +279,23 @@ TEST(a_damaged_copy_of_its_own_is_named_and_the_disk_is_taken) {
     expect_back_to_disk(run, true);
 }
 
+TEST(a_copy_is_taken_where_a_newer_checkpoint_is_damaged) {
+    pid_t pids[2];
+    cluster_run_job(run, "{\"steps\": 26000, \"checkpoint\": "
+                         "{\"every_steps\": 10000}, \"strategy\": "
+                         "{\"replicas\": 1, \"buddy_steps\": 16000}, "
+                         "\"steps_per_print\": 10}");
+    struct cluster_process *local =
+        start(run, "killed", "2", "checkpoint.dir=a");
+    await_ps(local, 4, pids);
+    cluster_run_await(local, "/a/step-000020000: ", LONG);
+    cluster_fixture_damage(run, "a", 20000);
+    assert_int_equal(kill(pids[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "checkpoint of step 20000 passed over: ");
+    cluster_run_await_soon(local, "the run goes on after step 16000");
+    cluster_run_expect(local, 0, LONG);
+}
+
 /* Also where there is no other place to go back to. */
 TEST(two_ps_that_die_at_once_take_the_run_back_to_its_start) {
     pid_t pids[2];
