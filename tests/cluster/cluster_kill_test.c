@@ -38,17 +38,19 @@ static const char asynchronous[] =
     " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2},"
     " \"checkpoint\": {\"every_steps\": 100, \"keep\": 40}}";
 
-/* Waits for a random moment of the training: up to 20 ms after its begin, or
- * after one of the first MOST_SAVED checkpoints. */
+/* Waits for a random moment of the training: up to 20 ms after LEAST_SAVED to
+ * MOST_SAVED checkpoints, or where these are 0 after its begin. */
 static void await_moment(const struct cluster_fixture *fixture,
-                         unsigned most_saved, uint64_t *seed) {
+                         unsigned least_saved, unsigned most_saved,
+                         uint64_t *seed) {
     struct cluster_process *chief = fixture->tasks[0].process;
-    unsigned saved = (unsigned)cluster_fixture_random(seed, most_saved + 1);
+    unsigned saved = least_saved + (unsigned)cluster_fixture_random(
+                                       seed, most_saved - least_saved + 1);
     double after = (double)cluster_fixture_random(seed, 20000) * 1e-6;
     print_message("# %.1f ms after %u checkpoints\n", 1e3 * after, saved);
     cluster_run_await_soon(chief, "steps ");
     for (unsigned i = 0; i < saved; i++)
-        cluster_run_await_soon(chief, "checkpoint");
+        cluster_run_await_soon(chief, "chief: checkpoint ");
     cluster_fixture_sleep(after);
 }
 
@@ -58,7 +60,7 @@ static unsigned kill_somewhere(struct cluster_fixture *fixture,
                                unsigned most_saved, uint64_t *seed) {
     unsigned victim = cluster_fixture_find(fixture, type, index);
     print_message("# %s %u is killed\n", type, index);
-    await_moment(fixture, most_saved, seed);
+    await_moment(fixture, 0, most_saved, seed);
     cluster_run_signal(fixture->tasks[victim].process, SIGKILL);
     cluster_run_expect(fixture->tasks[victim].process, KILLED, SLACK);
     return victim;
@@ -201,7 +203,7 @@ TEST(a_joiner_that_does_not_fit_ends_alone) {
     begin(state, &fixture, long_synchronous);
     unsigned joiner = cluster_fixture_find(&fixture, "worker", 1);
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await_soon(chief, "checkpoint");
+    cluster_run_await_soon(chief, "chief: checkpoint ");
     cluster_run_signal(fixture.tasks[joiner].process, SIGTERM);
     cluster_run_exit(fixture.tasks[joiner].process, SLACK);
     move_data(fixture.run, "train", "kept");
@@ -333,8 +335,7 @@ TEST(a_terminated_run_resumes_to_the_same_rows) {
         struct cluster_fixture fixture;
         begin(state, &fixture, with_tables);
         /* Before the first step there is nothing to save. */
-        cluster_run_await_soon(fixture.tasks[0].process, "checkpoint");
-        await_moment(&fixture, 9, &seed);
+        await_moment(&fixture, 1, 10, &seed);
         cluster_run_signal(fixture.tasks[0].process, SIGTERM);
         cluster_run_expect(fixture.tasks[0].process, 128 + SIGTERM, SLACK);
         cluster_fixture_expect(&fixture, 0, RETRY, SLACK);

@@ -247,7 +247,7 @@ TEST_WITH(cluster_run_setup_in_memory, cluster_run_teardown,
     cluster_fixture_start_all(&fixture);
     unsigned victim = cluster_fixture_find(&fixture, "worker", 0);
     struct cluster_process *chief = fixture.tasks[0].process;
-    cluster_run_await_soon(chief, "checkpoint");
+    cluster_run_await_soon(chief, "chief: checkpoint ");
     cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
     cluster_run_expect_soon(fixture.tasks[victim].process, 128 + SIGKILL);
     expect_logged(fixture.tasks[victim].process,

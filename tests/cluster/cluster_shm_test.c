@@ -80,7 +80,7 @@ TEST(a_stopped_worker_continues_where_it_was) {
     begin(state, &fixture);
     struct cluster_process *worker = process_of(&fixture, "worker");
     cluster_run_await_soon(worker, over_lane);
-    cluster_run_await_soon(fixture.tasks[0].process, "checkpoint");
+    cluster_run_await_soon(fixture.tasks[0].process, "chief: checkpoint ");
     cluster_run_signal(worker, SIGSTOP);
     cluster_fixture_sleep(4.5); /* a lane that is not read is left after 3 s */
     cluster_run_signal(worker, SIGCONT);
@@ -165,7 +165,7 @@ TEST(a_killed_process_leaves_no_segment) {
         cluster_run_await_soon(process_of(&fixture, "worker"), over_lane);
         find_name(process_of(&fixture, "ps"), name);
         expect_no_number_in(name, chief);
-        cluster_run_await_soon(chief, "checkpoint");
+        cluster_run_await_soon(chief, "chief: checkpoint ");
         expect_nameless(fixture.tasks[victim].process);
         cluster_run_signal(fixture.tasks[victim].process, SIGKILL);
         cluster_run_expect_soon(fixture.tasks[victim].process, KILLED);
