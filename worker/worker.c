@@ -569,10 +569,10 @@ static enum status worker_open_links(struct worker *worker,
 
 static void worker_close_all(struct worker *worker) {
     const struct worker_settings *settings = worker->settings;
+    if (worker->trainers) /* first: what it awaits in the other ends then */
+        trainer_group_cancel(worker->trainers);
     if (worker->rendezvous)
         rendezvous_cancel(worker->rendezvous);
-    if (worker->trainers)
-        trainer_group_cancel(worker->trainers);
     if (worker->allreduce)
         allreduce_cancel(worker->allreduce);
     if (worker->client && settings->kept &&

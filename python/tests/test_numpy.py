@@ -159,9 +159,11 @@ class Collectives(unittest.TestCase):
         with ranks("stays_away", 1, 2) as run:
             for rank in 0, 1:
                 run.wait_for(f"worker{rank}", "calls")
-            run.processes["ps0"].kill()
+            run.wait_for("worker0", "ps 0 joined", "err")
+            run.processes["ps0"].send_signal(signal.SIGTERM)
             found = run.processes["worker0"].wait(60)
             self.assertEqual(found, 138, run.error("worker0"))
+            self.assertIn("PeerLost: ended by a signal", run.error("worker0"))
 
     def test_one_that_the_others_have_behind_them_is_an_error(self):
         with ranks("rejoins", 1, 3, early=True) as run:

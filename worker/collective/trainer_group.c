@@ -571,6 +571,8 @@ static void *serve_trainer_calls(void *argument) {
             ask_for_next_generation(group);
         }
         waiter_enter(&group->waiter);
+        if (why.code != FAILURE_NONE && group->waiter.cancelled)
+            continue; /* the caller is told how the run ended */
         group->why = why;
         group->state = CALL_ENDED;
         pthread_cond_broadcast(&group->waiter.changed);

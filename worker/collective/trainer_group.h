@@ -63,7 +63,8 @@ struct trainer_group;
 struct trainer_group *trainer_group_open(
     const struct collective_settings *settings);
 
-/* Any thread: ends every call. The store's waits are to be ended too. */
+/* Any thread: ends every call, without a failure of its own. The waits of the
+ * store are to be ended after it. */
 void trainer_group_cancel(struct trainer_group *group);
 
 /* Clears *GROUP (may be NULL); no thread may be in a call. */
