@@ -254,15 +254,15 @@ class Cluster:
     def wait_for(self, process: str, text: str, to: str = "out") -> None:
         """Waits until PROCESS has printed TEXT, or logged it (TO "err")."""
         end = time.monotonic() + DEADLINE
+        last = False  # of its looks, which follows the process's end
         while text not in self.path(f"{process}.{to}").read_text():
-            if (
-                time.monotonic() > end
-                or self.processes[process].poll() is not None
-            ):
+            if last:
                 raise TimeoutError(
                     f"{process}: no {text}\n{self.error(process)}"
                 )
             time.sleep(0.01)
+            has_ended = self.processes[process].poll() is not None
+            last = has_ended or time.monotonic() > end
 
     def wait(self) -> dict[str, int]:
         """The exit status of each process; a process that hangs is killed."""
