@@ -5,6 +5,7 @@ import atexit
 import ctypes
 import faulthandler
 import functools
+import glob
 import itertools
 import json
 import os
@@ -281,14 +282,22 @@ def step_rows(step, rank):
     return written, 4 * rows, pushed, 4 * gradients
 
 
+def await_checkpoint(keys):
+    """Waits until one is complete, if KEYS are those of some."""
+    while keys and not glob.glob(f"{keys['dir']}/step-*/manifest.json"):
+        time.sleep(0.01)
+
+
 def written(
     steps, staleness=0, checkpoint=None, kill=None, idle=None, rewinds=False,
-    pause=0, **keys,
+    pause=0, holds=None, **keys,
 ):
     """Rows that are written before the start and in steps: prints those of the
     start, then those at the end. KILL: [rank, step], which kills itself in it,
-    -1 before it reads the first rows, unless it comes back. IDLE: a rank whose
-    contributions are EMPTY, and which writes none."""
+    -1 before it reads the first rows, unless it comes back; where there are to
+    be checkpoints not before there is one. HOLDS: rank 0 waits in that step until there is a
+    file "back". IDLE: a rank whose contributions are EMPTY, and which writes
+    none."""
     run = capstan.init(
         optimizer=SGD, strategy={"staleness": staleness}, checkpoint=checkpoint,
         **keys,
@@ -318,7 +327,10 @@ def written(
                 table.push(pushed, gradients)
             run.push(0, np.zeros(1, np.float32))
         if kill == [run.rank, step]:
+            await_checkpoint(checkpoint)
             os.kill(os.getpid(), signal.SIGKILL)
+        if run.rank == 0 and step == holds:
+            await_path("back")
         run.step()
         run.wait()
         time.sleep(pause)
@@ -586,27 +598,38 @@ def trouble(kind, **keys):
     train(20, at=5, do=globals()[kind], **keys)
 
 
+def await_path(path, seconds=processes.DEADLINE):
+    """Waits until there is a file of that PATH, and no longer than SECONDS."""
+    end = time.monotonic() + seconds
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 def waiting():
-    """Rank 0 waits for rank 1 while another thread of it counts."""
+    """Rank 0 waits for rank 1 while another thread of it counts, and rank 1
+    until that has counted."""
     run = capstan.init()
     w = np.zeros(3, np.float32)
     number = run.declare("w", w)
     run.start()
-    count = [0]
+    waits, count = threading.Event(), [0]
 
     def tick():
-        while True:
+        waits.wait()
+        while count[0] < 50:
             count[0] += 1
             time.sleep(0.001)
+        open("counted", "w").close()
 
-    threading.Thread(target=tick, daemon=True).start()
-    if run.rank == 1:
-        time.sleep(1)
+    if run.rank == 0:
+        threading.Thread(target=tick, daemon=True).start()
+    else:
+        await_path("counted", 30)
     run.push(number, np.ones(3, np.float32))
     run.step(1.0, 1)
-    before = count[0]
+    waits.set()
     run.wait()
-    print(json.dumps({"count": count[0] - before, "rank": run.rank}))
+    print(json.dumps({"count": count[0], "rank": run.rank}))
 
 
 def memory(steps):
@@ -699,8 +722,8 @@ def stopped(plain):
     run = capstan.init(optimizer=SGD)
     number = run.declare("w", np.zeros(3, np.float32))
     run.start()
-    print("started", flush=True)
     try:
+        print("started", flush=True)
         for _ in itertools.count() if plain else run.steps(10**9):
             run.push(number, np.ones(3, np.float32))
             run.step()
@@ -858,15 +881,18 @@ def ports():
 
 
 def late(first):
-    """Rank 2 comes late to the collective that follows FIRST, if any."""
-    run = capstan.init(timeouts={"step": 3, "peer": 30})
+    """Rank 2 does not come to the collective that follows FIRST, if any, and
+    rank 1 comes later than rank 0."""
+    run = capstan.init(timeouts={"step": 4, "peer": 30})
     if first:
         run.barrier()
     try:
         if run.rank == 2:
-            time.sleep(12)
+            signal.pause()
         if run.rank == 1:
-            time.sleep(2)
+            await_path("called")
+            time.sleep(0.5)
+        open("called", "w").close()
         run.all_reduce(np.zeros(3))
     except capstan.Error as error:
         print(json.dumps([type(error).__name__, error.code, str(error)]))
@@ -958,6 +984,7 @@ def differ(kind):
     """Ranks that do not call the same."""
     run = capstan.init(timeouts={"step": 2, "peer": 2})
     run.barrier()
+    open(f"met{run.rank}", "w").close()
     try:
         if kind == "other":
             if run.rank:
@@ -965,9 +992,10 @@ def differ(kind):
             else:
                 run.barrier()
         if run.rank and kind == "killed":
+            await_path("met0")  # its barrier may end after this rank's
             os.kill(os.getpid(), signal.SIGKILL)
         if run.rank and kind == "absent":
-            time.sleep(6)
+            signal.pause()
         run.all_gather(np.zeros(3))
     except capstan.Error as error:
         print(json.dumps([type(error).__name__, error.code, str(error)]))

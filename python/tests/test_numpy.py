@@ -150,7 +150,7 @@ class Collectives(unittest.TestCase):
                     self.assertEqual([name, code], ["PeerLost", "PEER_SILENT"])
                     self.assertIn(
                         "all_reduce of 24 bytes of float64, sum: rank 2 did "
-                        "not call it within timeouts.step (3 s), and ranks 0, "
+                        "not call it within timeouts.step (4 s), and ranks 0, "
                         "1 did",
                         text,
                     )
@@ -202,6 +202,7 @@ class Collectives(unittest.TestCase):
                 self.assertEqual(found[:2], [name, code], found)
                 self.assertIn(text, found[2])
                 if kind == "other":
+                    run.processes["worker1"].wait(30)
                     self.assertEqual(run.result("worker1")[0], name)
 
 
@@ -384,7 +385,7 @@ class Tables(unittest.TestCase):
             checkpoint["delta_every_steps"] = 2
             for kill, ps in ([0, 7], 3), ([0, 14], 1), (None, 2):
                 with ranks(
-                    "written", ps, 2, steps=20, kill=kill, pause=0.05,
+                    "written", ps, 2, steps=20, kill=kill,
                     checkpoint=checkpoint, timeouts={"peer": 2, "chief": 1},
                 ) as run:
                     found = run.wait()
@@ -445,7 +446,7 @@ class Tables(unittest.TestCase):
         expected = reference_written(first, 12, 1)[0].tolist()
         for step in -1, 5:
             arguments = {
-                "steps": 12, "idle": 1, "pause": 0.2, "timeouts": {"peer": 2},
+                "steps": 12, "idle": 1, "holds": 9, "timeouts": {"peer": 2},
             }
             with (
                 self.subTest(step=step),
@@ -453,6 +454,8 @@ class Tables(unittest.TestCase):
             ):
                 self.assertEqual(run.processes["worker1"].wait(60), -9)
                 run.restart("worker1", **arguments)
+                run.wait_for("worker1", "ps 1: over", "err")
+                run.path("back").touch()  # it joins a step that is to come
                 self.assertEqual(
                     set(run.wait().values()), {0}, run.error("worker1")
                 )
@@ -627,7 +630,7 @@ class Costs(unittest.TestCase):
     def test_the_interpreters_lock_is_free_in_a_wait(self):
         with ranks("waiting", 1, 2) as run:
             run.wait()
-            self.assertGreater(run.result("worker0")["count"], 50)
+            self.assertEqual(run.result("worker0")["count"], 50)
 
     def test_no_allocation_grows(self):
         with ranks("memory", 1, 1, steps=2000) as run:
