@@ -728,6 +728,8 @@ PUBLIC void capstan_interrupt(capstan_run *run, int number) {
         return;
     uint64_t value = (uint64_t)number;
     int saved = errno;
+    if (number != SIGUSR1 && number != SIGQUIT)
+        external_interrupt(run->external);
     ssize_t written = write(run->interrupt_writer, &value, sizeof value);
     (void)written; /* a full pipe holds earlier signals */
     errno = saved;

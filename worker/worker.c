@@ -63,6 +63,7 @@ struct worker {
     bool declared;                 /* the model was sent to the chief */
     bool finished;                 /* the trainer has left the loop */
     int64_t leaves_at;             /* then it stops; 0: not set */
+    bool is_left;                  /* its trainer has finished by a signal */
     enum failure_code interrupted; /* by a signal, or FAILURE_NONE */
 };
 
@@ -858,6 +859,15 @@ static void watch_gpus(struct worker *worker,
     worker->gpu_watch = gpu_watch_open(ids, report->num_devices);
 }
 
+/* The caller may have ended its part because of a signal that is yet to come
+ * here. */
+static void send_finished(struct worker *worker,
+                          const struct trainer_report *report) {
+    bool leaves = worker->leaving || (report->leaves && worker->client);
+    control_client_send_finished(worker->control_client, report->clock,
+                                 report->early || leaves, leaves);
+}
+
 static void forward_report(struct worker *worker,
                            const struct trainer_report *report) {
     worker_fill_heartbeat(worker);
@@ -889,9 +899,7 @@ static void forward_report(struct worker *worker,
     case TRAINER_FINISHED:
         if (!worker->leaving ||
             is_still_needed(worker)) /* else a goodbye follows */
-            control_client_send_finished(worker->control_client, report->clock,
-                                         report->early || worker->leaving,
-                                         worker->leaving);
+            send_finished(worker, report);
         break;
     case TRAINER_FAILED:
         control_client_send_failed(worker->control_client, &report->why);
@@ -930,9 +938,8 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
     while (worker->trainer && trainer_next_report(worker->trainer, &report)) {
         forward_report(worker, &report);
         worker->finished |= report.event == TRAINER_FINISHED;
-        if (report.event == TRAINER_FINISHED && worker->leaving)
-            worker->leaves_at =
-                time_now() + (is_still_needed(worker) ? LEAVING_TIME : 0);
+        worker->is_left |= report.event == TRAINER_FINISHED &&
+                           (worker->leaving || report.leaves);
         if (report.event != TRAINER_FAILED)
             continue;
         if (failure_code_status(report.why.code) == STATUS_CONFIG &&
@@ -942,6 +949,9 @@ static enum status handle_reports(struct worker *worker, struct failure *why) {
         }
         log_error(worker->process.log, "trainer_failed", "%s", report.why.text);
     }
+    if (worker->is_left && worker->leaving && !worker->leaves_at)
+        worker->leaves_at =
+            time_now() + (is_still_needed(worker) ? LEAVING_TIME : 0);
     return STATUS_OK;
 }
 

@@ -888,7 +888,7 @@ class Failing(unittest.TestCase):
             cluster = ranks("trouble", 1, 2, kind=do)
             with self.subTest(do), cluster as run:
                 expected = {"ps0": 0, "worker0": 0, "worker1": 143}
-                self.assertEqual(run.wait(), expected, run.error("worker1"))
+                self.assertEqual(run.wait(), expected, run.error("worker1") + run.error("worker0"))
                 self.assertIn("ValueError: boom", run.error("worker1"))
 
     def test_ctrl_c_is_the_keyboard_interrupt_that_scripts_expect(self):

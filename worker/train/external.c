@@ -15,6 +15,7 @@
 #include "worker/train/external_internal.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,6 +325,10 @@ struct trainer *external_enter(struct external *external) {
 
 struct trainer *external_enter_any(struct external *external) {
     return enter_unless(external, false);
+}
+
+void external_interrupt(struct external *external) {
+    atomic_store(&external->leaves, true);
 }
 
 bool external_is_back(struct external *external) {

@@ -138,6 +138,10 @@ enum external_result external_start(struct external *external, int64_t until);
 /* REWINDS: where the run goes back, the caller takes its steps again. */
 void external_set_rewinds(struct external *external, bool rewinds);
 
+/* Any thread, also within a signal's handler: the process is told to end its
+ * part, of which the worker hears by and by. */
+void external_interrupt(struct external *external);
+
 /* Is the run going back? Then pushes are left out, other calls return
  * EXTERNAL_OVER, and external_return waits until the model is with the next
  * run: EXTERNAL_DONE, and its VALUES are those of the checkpoint. */

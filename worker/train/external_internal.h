@@ -66,12 +66,13 @@ struct external {
     bool joined, detached, ended;
     bool rewinds; /* the caller takes steps again where the run goes back */
     bool follows_on_nan, follows_rounds; /* the latter with backup workers */
-    bool calls_others;  /* in collectives, which other ranks may not repeat */
-    bool loop_over;     /* the caller has said that no step follows */
-    bool is_asked_back; /* the trainer's end begins such a return */
-    bool back;          /* the model is not with the next trainer yet */
-    bool anew;          /* nor is it, and the caller still waits in the start of
-                           a run that did not begin */
+    bool calls_others;   /* in collectives, which other ranks may not repeat */
+    bool loop_over;      /* the caller has said that no step follows */
+    _Atomic bool leaves; /* a signal ends this process's part */
+    bool is_asked_back;  /* the trainer's end begins such a return */
+    bool back;           /* the model is not with the next trainer yet */
+    bool anew; /* nor is it, and the caller still waits in the start of
+                  a run that did not begin */
     struct external_position left_at; /* where the last trainer left */
     bool returning;                   /* a call is taking it there */
     bool rewound;       /* it is, and the caller does not know yet */

@@ -8,6 +8,7 @@
 #include "worker/exchange/client/window.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -521,8 +522,11 @@ enum external_result external_finish(struct external *external, bool early,
                               !trainer_settle_rows(trainer, until))) {
         result = external_late(external, until);
     } else if (!external->finished) {
-        struct trainer_report finished = {
-            .event = TRAINER_FINISHED, .clock = trainer->clock, .early = early};
+        struct trainer_report finished = {.event = TRAINER_FINISHED,
+                                          .clock = trainer->clock,
+                                          .early = early,
+                                          .leaves =
+                                              atomic_load(&external->leaves)};
         external->finished = true;
         pthread_mutex_lock(&external->kept_mutex);
         external->pushes_over = true;

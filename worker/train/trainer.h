@@ -114,6 +114,7 @@ struct trainer_report {
     struct trainer_progress progress; /* EVALUATED: as of that step */
     uint64_t clock;                   /* FINISHED */
     bool early;                       /* FINISHED: others go on without it */
+    bool leaves;                      /* FINISHED: by a signal */
     uint32_t replicas,
         num_devices;   /* DECLARED; DEVICES_LISTED: the number if it is alone */
     bool adds_on_host; /* DECLARED: see local_group.h */
