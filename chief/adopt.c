@@ -228,6 +228,7 @@ static void take_trainer(struct run *run, struct roster_slot *slot) {
     device_replicas_take_over(run, slot->rank, rejoin->visible_devices);
     model_spec_receive(run, slot, rejoin->model_spec);
     run->trainers[slot->rank].keeps = rejoin->keeps;
+    run->checkpoints.kept.is_used |= rejoin->keeps;
     run->checkpoints.kept.needs_lead |= rejoin->leads;
     if (rejoin->generation > run->membership.generation)
         run->membership.generation = rejoin->generation;

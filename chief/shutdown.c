@@ -210,21 +210,28 @@ static bool may_lack_contributions(const struct run *run) {
            run_step(run) < run->membership.death_step + 2;
 }
 
+/* Without a trainer the ps may have a part of a step, and what trainers keep
+ * themselves is gone with them. */
+static bool lacks_what_trainers_had(const struct run *run) {
+    return (run_synchronous(run) && may_lack_contributions(run)) ||
+           run->checkpoints.kept.is_used || run_trainers_keep_weights(run);
+}
+
 /* Waits until the snapshot is written or timeouts.grace is over. A snapshot
  * that waits for rounds which no trainer will close is abandoned and taken
  * again at the current step. One that is being written may be of that same
  * step, and is waited for. */
 static void end_interrupted(struct run *run, int64_t now) {
-    bool no_trainer = run_synchronous(run) && !run_count_live(run);
-    if (no_trainer && !count_finished(run) && may_lack_contributions(run)) {
+    bool no_trainer = !run_count_live(run);
+    if (no_trainer && !count_finished(run) && lacks_what_trainers_had(run)) {
         run_stop_resumable(
             run, run->shutdown.interrupted,
             "%s, with no trainer left: no checkpoint of this step",
             run->shutdown.reason);
         return;
     }
-    if (no_trainer && snapshot_coordinator_abandon(
-                          run)) /* all said goodbye: every round is complete */
+    if (no_trainer && run_synchronous(run) &&
+        snapshot_coordinator_abandon(run)) /* every round is complete */
         run->shutdown.final_snapshot_requested = false;
     if (!run->shutdown.final_snapshot_requested &&
         !snapshot_coordinator_is_requesting(run) &&
@@ -303,8 +310,18 @@ static void stop_untrained(struct run *run) {
              (unsigned long long)run_bad_lines(run));
 }
 
+/* What the last trainer has left on the ps is saved first, if it is whole. */
+static void stop_without_trainers(struct run *run, const char *text) {
+    if (run->job->checkpoint.dir && !lacks_what_trainers_had(run))
+        shutdown_interrupt(run, FAILURE_NO_TRAINER, text);
+    else
+        run_stop(run, FAILURE_NO_TRAINER, "%s; start the same command again",
+                 text);
+}
+
 /* Ends training once all trainers have left the loop, or none is left. */
 static void check_finished(struct run *run, int64_t now) {
+    char text[128];
     if (run_count_live(run) || is_any_leaving(run) || !run->membership.view) {
         run->membership.no_trainer_since = 0;
         return;
@@ -319,16 +336,17 @@ static void check_finished(struct run *run, int64_t now) {
         stall_update(run, now);
         run_enter_phase(run, RUN_FINISHING);
     } else if (run->no_restart)
-        run_stop(run, FAILURE_NO_TRAINER,
-                 "no trainer is left; start the same command again");
+        stop_without_trainers(run, "no trainer is left");
     else if (!run->membership.no_trainer_since)
         run->membership.no_trainer_since = time_now();
     else if (time_now() - run->membership.no_trainer_since >
-             run->roster.peer_limit)
-        run_stop(run, FAILURE_NO_TRAINER,
-                 "no trainer is left, and none came back "
-                 "within %.0f s (timeouts.peer)",
+             run->roster.peer_limit) {
+        snprintf(text, sizeof text,
+                 "no trainer is left, and none came back within %.0f s "
+                 "(timeouts.peer)",
                  time_to_seconds(run->roster.peer_limit));
+        stop_without_trainers(run, text);
+    }
 }
 
 /* Leaves out what a synchronous plan has already done. */

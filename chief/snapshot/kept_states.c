@@ -62,6 +62,7 @@ static void begin_to_keep(struct run *run, uint32_t rank) {
     if (!trainer->keeps && trainer->keeps_with && !is_complete)
         request_of(run, rank, trainer->keeps_with);
     trainer->keeps = true;
+    run->checkpoints.kept.is_used = true;
 }
 
 void kept_states_receive(struct run *run, const struct roster_slot *slot,

@@ -26,6 +26,7 @@ struct kept_state {
 struct run_kept {
     struct kept_state *items; /* [count] */
     uint32_t count;
+    bool is_used;     /* a trainer has kept something, in this run */
     bool needs_lead;  /* a lead has kept what is alike on all ranks */
     uint64_t adopted; /* the run was adopted: with steps up to here a trainer
                          that is gone may have kept what only the chief before

@@ -66,14 +66,19 @@ static unsigned kill_somewhere(struct cluster_fixture *fixture,
     return victim;
 }
 
-static void begin(void **state, struct cluster_fixture *fixture,
-                  const char *job) {
+static void begin_with(void **state, struct cluster_fixture *fixture,
+                       const char *job, unsigned workers) {
     struct cluster_run *run = cluster_fixture_reset(state);
     cluster_run_job(run, job);
     cluster_clicks_write(run);
     cluster_fixture_next_transport();
-    cluster_fixture_describe(fixture, run, 1, 2, 2);
+    cluster_fixture_describe(fixture, run, 1, 2, workers);
     cluster_fixture_start_all(fixture);
+}
+
+static void begin(void **state, struct cluster_fixture *fixture,
+                  const char *job) {
+    begin_with(state, fixture, job, 2);
 }
 
 static unsigned newest(struct cluster_run *run, const char *dir,
@@ -224,8 +229,11 @@ TEST(a_joiner_that_does_not_fit_ends_alone) {
 /* A run ends where one does that nobody disturbed. */
 static void expect_undisturbed(const struct cluster_fixture *fixture) {
     const char *elsewhere[] = {"checkpoint.dir=undisturbed", NULL};
+    unsigned workers = 0;
+    for (unsigned i = 0; i < fixture->count; i++)
+        workers += !strcmp(fixture->tasks[i].type, "worker");
     cluster_run_expect_soon(
-        cluster_fixture_local(fixture->run, 1, 2, elsewhere), 0);
+        cluster_fixture_local(fixture->run, 1, workers, elsewhere), 0);
     cluster_fixture_expect_same_checkpoints(fixture->run, "checkpoint",
                                             "undisturbed");
 }
@@ -342,6 +350,39 @@ TEST(a_terminated_run_resumes_to_the_same_rows) {
         assert_true(newest(fixture.run, "checkpoint", &step) > 0);
         resume(&fixture);
         expect_same_rows(fixture.run);
+    }
+}
+
+/* The step that it had done is saved, of which no checkpoint is planned; a
+ * synchronous one that is killed may leave a part of a step. */
+TEST(a_last_worker_that_goes_leaves_its_last_step) {
+    static const char none_planned[] =
+        "{\"model\": {\"layers\": [64, 256, 256, 10]}, \"steps\": 2400,"
+        " \"chief\": \"coordinate\", \"timeouts\": {\"peer\": 2}}";
+    static const char asynchronous_too[] =
+        "{\"steps\": 1000000, \"chief\": \"coordinate\","
+        " \"strategy\": {\"type\": \"ps\", \"staleness\": \"inf\"},"
+        " \"timeouts\": {\"peer\": 2}}";
+    for (int i = 0; i < 3; i++) {
+        struct cluster_fixture fixture;
+        uint64_t step;
+        begin_with(state, &fixture, i == 2 ? asynchronous_too : none_planned,
+                   1);
+        struct cluster_process *chief = fixture.tasks[0].process;
+        unsigned worker = cluster_fixture_find(&fixture, "worker", 0);
+        cluster_run_await_soon(chief, "%)");
+        cluster_run_signal(fixture.tasks[worker].process,
+                           i ? SIGKILL : SIGTERM);
+        cluster_run_expect_soon(fixture.tasks[worker].process,
+                                128 + (i ? SIGKILL : SIGTERM));
+        cluster_fixture_expect(&fixture, worker, RETRY, PEER + SLACK);
+        unsigned count = newest(fixture.run, "checkpoint", &step);
+        assert_int_equal(count, i != 1);
+        if (count)
+            assert_true(real_of(cluster_run_json(chief), "steps") ==
+                        (double)step);
+        if (!i)
+            resume(&fixture);
     }
 }
 

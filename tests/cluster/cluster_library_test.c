@@ -775,6 +775,37 @@ TEST(with_staleness_each_rank_has_its_own_state_back) {
     }
 }
 
+/* A checkpoint without that would begin again from none. */
+TEST(the_last_worker_that_is_killed_takes_what_it_keeps_with_it) {
+    char caller[PATH_MAX];
+    uint64_t steps[8];
+    cluster_fixture_caller(caller);
+    cluster_run_describe(run, 1, 1, 1);
+    setenv("CAPSTAN_SET",
+           "chief=coordinate\ntimeouts.peer=2\nstrategy.staleness=\"inf\"\n"
+           "steps=1000000\ncheckpoint.dir=kept\ncheckpoint.every_steps=500",
+           1);
+    struct cluster_process *chief =
+        cluster_run_task_program(run, "chief", 0, caller, SETS("none"));
+    (void)cluster_run_task(run, "ps", 0, NULL);
+    struct cluster_process *worker = cluster_run_task_program(
+        run, "worker", 0, caller, SETS("learns-keeps"));
+    unsetenv("CAPSTAN_SET");
+    cluster_run_await_soon(chief, "chief: checkpoint ");
+    cluster_run_signal(worker, SIGKILL);
+    cluster_run_expect_soon(chief, RETRY);
+    assert_contains(cluster_run_errors(chief), "no trainer is left");
+    unsigned count = cluster_fixture_checkpoints(run, "kept", steps, 8);
+    for (unsigned c = 0; c < count; c++) {
+        json_t *manifest = json_load_file(
+            cluster_run_path(
+                run, textf("kept/step-%09u/manifest.json", (unsigned)steps[c])),
+            0, NULL);
+        assert_int_equal(json_array_size(json_object_get(manifest, "kept")), 1);
+        json_decref(manifest);
+    }
+}
+
 /* The caller's line is not there. */
 TEST(json_gives_the_summary_and_nothing_else) {
     char caller[PATH_MAX];
