@@ -606,7 +606,8 @@ static void admit_joiners(struct run *run) {
     for (uint32_t r = 0; r < run->roster.num_ranks; r++) {
         struct roster_slot *slot = &run->roster.slots[r];
         if (run->phase == RUN_TRAINING && slot->state == ROSTER_HELD &&
-            run->trainers[r].declared && !run->trainers[r].has_plan)
+            run->trainers[r].declared && !run->trainers[r].has_plan &&
+            !rewind_for_joiner(run, slot))
             planning_admit_joiner(run, slot, kept_states_any(run));
     }
 }

@@ -3,6 +3,7 @@
 
 #include "chief/last_export.h"
 #include "chief/run.h"
+#include "chief/snapshot/kept_states.h"
 #include "chief/take_over.h"
 #include "core/base/time.h"
 #include "core/store/checkpoint.h"
@@ -59,14 +60,25 @@ static bool is_in_vain(const struct run *run) {
            run_step(run) <= run->lineage->furthest;
 }
 
+/* Does the caller of RANK, which is here, not take steps again? One that begins
+ * in a run that goes on, or joins it, has not told yet: it follows, or says
+ * itself that it cannot. */
+static bool is_fixed(const struct run *run, uint32_t rank) {
+    const struct run_trainer *trainer = &run->trainers[rank];
+    bool joins = run->phase >= RUN_TRAINING && !trainer->in_view;
+    if (!trainer->heard && (joins || rewind_is_second(run)))
+        return false;
+    return run->roster.slots[rank].state == ROSTER_HELD &&
+           !trainer->heartbeat.rewinds;
+}
+
 /* The first live trainer of an external model whose caller does not take steps
  * again, or NULL. */
 static const struct roster_slot *find_fixed(const struct run *run) {
     if (run->job->model.type != JOB_EXTERNAL)
         return NULL;
     for (uint32_t r = 0; r < run->roster.num_ranks; r++)
-        if (run->roster.slots[r].state == ROSTER_HELD &&
-            !run->trainers[r].heartbeat.rewinds)
+        if (is_fixed(run, r))
             return &run->roster.slots[r];
     return NULL;
 }
@@ -350,6 +362,22 @@ static void note_ranks(struct run *run) {
     }
 }
 
+/* Is what trainers kept gone with all of them? Then a trainer joins where a
+ * checkpoint has it. */
+static bool is_kept_state_lost(const struct run *run) {
+    return run->phase == RUN_TRAINING && run_synchronous(run) &&
+           !run->allreduce && run->checkpoints.kept.is_used &&
+           !kept_states_any(run);
+}
+
+static bool is_any_joining(const struct run *run) {
+    for (uint32_t r = 0; r < run->roster.num_ranks; r++)
+        if (run->roster.slots[r].state == ROSTER_HELD &&
+            !run->trainers[r].heard)
+            return true;
+    return false;
+}
+
 /* Can RUN not go on without the member of SLOT? All ranks take part in the last
  * checkpoint of all-reduce. */
 static bool is_needed_member(const struct run *run,
@@ -361,7 +389,8 @@ static bool is_needed_member(const struct run *run,
         return ps ||
                (rewind_is_second(run) && run->trainers[slot->rank].has_plan);
     if (!run->allreduce || ps)
-        return !run->allreduce && ps;
+        return !run->allreduce &&
+               (ps || (is_kept_state_lost(run) && is_any_joining(run)));
     return run->phase == RUN_TRAINING || slot->rank == 0 ||
            !run->checkpoints.has_saved ||
            run->checkpoints.saved < run_step(run);
@@ -411,23 +440,48 @@ static void give_up_absent(struct run *run) {
              name, run->job->timeouts.peer);
 }
 
-bool rewind_begin(struct run *run, const struct roster_slot *slot,
-                  const char *departed) {
+static void stop_to_go_back(struct run *run, const struct roster_slot *slot,
+                            const char *lost, const char *consequence) {
     char target[sizeof run->checkpoints.folder + 64];
-    if (!is_needed_member(run, slot) || !may_go_back(run) ||
-        take_over_is_in_vain(run, slot))
-        return false;
     run->is_rewinding = true;
     rewind_note_loss(run, slot);
     take_over_note_lost(run);
     note_ranks(run);
-    run_stop(run, FAILURE_PEER_LOST, "%s%s", departed,
-             run_consequence_of_loss(run));
+    run_stop(run, FAILURE_PEER_LOST, "%s%s", lost, consequence);
     target_text(run, target, sizeof target);
     log_warning(run->log, "run_rewinds",
                 "after step %" PRIu64 " the run goes back to %s, and waits "
                 "up to %g s (timeouts.recover) for all of its processes",
                 run->end_step, target, run->job->timeouts.recover);
+}
+
+static const char KEPT_STATE_LOST[] =
+    ", and what the trainers kept with each checkpoint is gone with all of "
+    "them";
+
+bool rewind_begin(struct run *run, const struct roster_slot *slot,
+                  const char *departed) {
+    if (!is_needed_member(run, slot) || !may_go_back(run) ||
+        take_over_is_in_vain(run, slot))
+        return false;
+    stop_to_go_back(run, slot, departed,
+                    slot->role == CLUSTER_PS || run->allreduce
+                        ? run_consequence_of_loss(run)
+                        : KEPT_STATE_LOST);
+    return true;
+}
+
+bool rewind_for_joiner(struct run *run, const struct roster_slot *slot) {
+    char name[64], text[128];
+    if (!is_kept_state_lost(run))
+        return false;
+    roster_name(slot, name, sizeof name);
+    snprintf(text, sizeof text, "no trainer was left as %s joined", name);
+    if (may_go_back(run))
+        stop_to_go_back(run, slot, text, KEPT_STATE_LOST);
+    else
+        run_stop_resumable(run, FAILURE_NO_TRAINER, "%s%s", text,
+                           KEPT_STATE_LOST);
     return true;
 }
 

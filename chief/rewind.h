@@ -91,6 +91,11 @@ void rewind_note_death(struct run *run, const struct roster_slot *slot);
 bool rewind_begin(struct run *run, const struct roster_slot *slot,
                   const char *departed);
 
+/* SLOT's trainer is to join RUN. Synchronous, and no trainer is left of those
+ * that kept something: ends RUN, to go back where it may. False: it may join.
+ */
+bool rewind_for_joiner(struct run *run, const struct roster_slot *slot);
+
 /* For how many seconds RUN's members await its chief if it dies; 0: they
  * end. */
 double rewind_chief_within(const struct run *run);

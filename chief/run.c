@@ -418,12 +418,23 @@ struct run_untrained run_untrained_by(const struct run *run, uint32_t rank,
     return untrained;
 }
 
+/* Does a ps itself find its shard damaged, and is started again then? */
+static bool is_read_by_ps(const struct run *run) {
+    const struct rewind_lineage *lineage = run->lineage;
+    if (!lineage || !lineage->count || lineage->in_vain ||
+        lineage->lost == REWIND_CHIEF || run->allreduce || run->starts_once)
+        return false;
+    for (uint32_t i = 0; i < REWIND_MAX_PS; i++)
+        if (lineage->ps[i].is_last)
+            return false;
+    return true;
+}
+
 enum status run_newest_checkpoint(const struct run *run, struct manifest *out,
                                   bool *found, struct failure *why) {
     const char *dir = run->job->checkpoint.dir;
     const struct rewind_lineage *lineage = run->lineage;
-    if (lineage && lineage->count && !run->allreduce && !lineage->in_vain &&
-        lineage->lost != REWIND_CHIEF) {
+    if (is_read_by_ps(run)) {
         enum status status =
             checkpoint_reader_newest_sized(dir, out, found, run->log, why);
         bool drops_copy = !status && *found && lineage->copy.manifest &&

@@ -88,6 +88,7 @@ struct run_trainer {
     double began;   /* training seconds of the run when it joined */
     struct run_counts past;         /* of earlier incarnations */
     struct run_point at_evaluation; /* of all incarnations */
+    bool heard;                     /* its member has sent one in a view */
     Capstan__Heartbeat heartbeat;   /* the last one, without its memory */
     int64_t last_progress;          /* when its clock last moved */
     struct run_absence absence;     /* of all incarnations */

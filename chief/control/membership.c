@@ -573,6 +573,7 @@ static void vacate_slot(struct run *run, struct roster_slot *slot) {
         run->trainers[slot->rank].ended_early = false;
         run->trainers[slot->rank].leaving = false;
         run->trainers[slot->rank].keeps = false;
+        run->trainers[slot->rank].heard = false;
         reachability_forget(&run->membership.reachability, slot->rank);
     }
     roster_remove(slot);

@@ -32,6 +32,7 @@ void metrics_receive_heartbeat(struct run *run, const struct roster_slot *slot,
         run->metrics.began = true;
     }
     uint64_t clock = trainer->heartbeat.clock;
+    trainer->heard = true;
     trainer->heartbeat = *heartbeat;
     trainer->heartbeat.n_memory = trainer->heartbeat.n_table_rows = 0;
     trainer->heartbeat.n_table_admitted = trainer->heartbeat.n_lost = 0;

@@ -693,6 +693,62 @@ TEST(callers_that_have_not_begun_join_the_next_chief) {
     expect_whole_manifests(run, &callers);
 }
 
+/* As of a built-in model: the ps whose shard it is ends, and the chief passes
+ * over the checkpoint. A worker that stands still holds the next run up. */
+TEST(callers_pass_over_a_checkpoint_that_a_ps_finds_damaged) {
+    static const struct callers callers = {
+        "rewinds", "\"steps\": 2000, " MOMENTUM, 2, 370};
+    struct cluster_fixture fixture;
+    uint64_t steps[64];
+    cluster_fixture_describe(&fixture, run, 1, 2, 2);
+    start_callers(run, &fixture, "a", &callers);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    start_callers(run, &fixture, "b", &callers);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    unsigned damaged = cluster_fixture_find(&fixture, "ps", 0),
+             dies = cluster_fixture_find(&fixture, "ps", 1);
+    struct cluster_process *still =
+        fixture.tasks[cluster_fixture_find(&fixture, "worker", 0)].process;
+    await_checkpoints(chief, 3);
+    cluster_run_signal(still, SIGSTOP);
+    kill_task(&fixture.tasks[dies]);
+    cluster_run_await_soon(chief, "the run goes back to ");
+    unsigned count = cluster_fixture_checkpoints(run, "b", steps, 64);
+    assert_true(count > 1);
+    cluster_fixture_damage(run, "b", (unsigned)steps[count - 1]);
+    cluster_run_signal(still, SIGCONT);
+    cluster_fixture_start(&fixture, dies);
+    cluster_run_expect_soon(fixture.tasks[damaged].process, RETRY);
+    cluster_run_await_soon(chief, " passed over: ");
+    cluster_fixture_start(&fixture, damaged);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 2);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+}
+
+/* What it kept after the last checkpoint is gone with it: the run goes back to
+ * that, with it. */
+TEST(the_last_caller_that_is_killed_joins_where_its_state_is) {
+    static const struct callers callers = {
+        "rewinds", "\"steps\": 2000, " MOMENTUM, 1, 370};
+    struct cluster_fixture fixture;
+    cluster_fixture_describe(&fixture, run, 1, 2, 1);
+    start_callers(run, &fixture, "a", &callers);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    start_callers(run, &fixture, "b", &callers);
+    struct cluster_process *chief = fixture.tasks[0].process;
+    await_checkpoints(chief, 2);
+    struct cluster_fixture_task *worker =
+        &fixture.tasks[cluster_fixture_find(&fixture, "worker", 0)];
+    kill_task(worker);
+    cluster_run_await_soon(chief, "worker 0 on host");
+    start_caller(run, worker, callers.name);
+    cluster_fixture_expect(&fixture, CLUSTER_FIXTURE_TASKS, 0, LONG);
+    expect_times_back(chief, 1);
+    cluster_fixture_expect_same_checkpoints(run, "a", "b");
+    expect_whole_manifests(run, &callers);
+}
+
 /* Has each checkpoint in b up to STEP what both ranks keep? */
 static void expect_kept_until(struct cluster_run *run, uint64_t step) {
     enum { MOST = 64 };

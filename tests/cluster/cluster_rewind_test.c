@@ -173,6 +173,21 @@ TEST(a_checkpoint_that_a_ps_finds_damaged_is_passed_over) {
     expect_end(run, local, 2);
 }
 
+/* Such a ps would not be started again. */
+TEST(without_restarts_a_damaged_checkpoint_is_passed_over_too) {
+    cluster_run_job(run, "{\"steps\": 12000, \"steps_per_print\": 10, "
+                         "\"checkpoint\": {\"every_steps\": 4000}}");
+    undisturbed(run);
+    struct cluster_process *local = start(
+        run, "none", WORDS("--set", "checkpoint.dir=b", "--max-restarts", "0"));
+    struct pids pids = await_pids(local);
+    cluster_run_await(local, "/b/step-000008000: ", LONG);
+    cluster_fixture_damage(run, "b", 8000);
+    assert_int_equal(kill(pids.ps[1], SIGKILL), 0);
+    cluster_run_await_soon(local, "the run goes on after step 4000");
+    expect_end(run, local, 1);
+}
+
 /* A process that has left the run that was, and is not in the next one yet. */
 TEST(a_ps_that_dies_between_two_runs_is_started_again) {
     cluster_run_job(run, JOB);
