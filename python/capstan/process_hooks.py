@@ -61,6 +61,8 @@ def end(run: Run, error: BaseException) -> None:
     What a script raises after a signal, such as for DataLoader workers that it
     has ended too, is no failure of the run.
     """
+    with contextlib.suppress(AttributeError):  # for _on_exception
+        error._has_ended_a_run = True  # type: ignore[attr-defined]
     if _signalled and not isinstance(error, Error):
         return run.leave()
     if isinstance(error, KeyboardInterrupt):
@@ -184,8 +186,10 @@ def _hint(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """ERROR and those that it came of."""
-    while error is not None:
+    """ERROR and those that it came of, each once."""
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
@@ -200,7 +204,9 @@ def _on_exception(
     _previous_excepthook(kind, error, trace)
     if hint := _hint(error):
         print(hint, file=sys.stderr)
-    if not _runs and not isinstance(error, Error):
+    # A run that stands in a `with` is closed by now.
+    has_ended = any(getattr(e, "_has_ended_a_run", False) for e in _chain(error))
+    if not _runs and not isinstance(error, Error) and not has_ended:
         return
     # A framework may have made another exception of the run's own.
     causes = [*_chain(error), *(run.error for run in _runs)]

@@ -2,6 +2,7 @@
 """What the processes of test_numpy.py do."""
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import functools
@@ -477,6 +478,11 @@ def lose(run, numbers):
         raise RuntimeError("in a callback") from error
 
 
+def circle(run, numbers):
+    error = ValueError("a circle")
+    raise error from error
+
+
 def boom_after_sigterm(run, numbers):
     """As a DataLoader does for its workers, which the signal ends too."""
     os.kill(os.getpid(), signal.SIGTERM)
@@ -593,9 +599,14 @@ def fork(run, numbers):
         raise RuntimeError("the child used the run")
 
 
-def trouble(kind, **keys):
-    """Trains 20 steps; rank 1 does what KIND names before step 5."""
-    train(20, at=5, do=globals()[kind], **keys)
+def trouble(kind, within=False, **keys):
+    """Trains 20 steps; rank 1 does what KIND names before step 5. WITHIN: the
+    run stands in a `with`."""
+    with contextlib.ExitStack() as stack:
+        if within:
+            init = capstan.init
+            capstan.init = lambda **keys: stack.enter_context(init(**keys))
+        train(20, at=5, do=globals()[kind], **keys)
 
 
 def await_path(path, seconds=processes.DEADLINE):

@@ -3,6 +3,7 @@
 
 import csv
 import ctypes
+import itertools
 import json
 import math
 import signal
@@ -703,11 +704,13 @@ class Stale(unittest.TestCase):
 
 
 class Failing(unittest.TestCase):
-    def check(self, kind, text, status, own_status=None, ps=(1, 0)):
+    def check(
+        self, kind, text, status, own_status=None, ps=(1, 0), within=False
+    ):
         for count in ps:
             with (
-                self.subTest(kind=kind, ps=count),
-                ranks("trouble", count, 2, kind=kind) as run,
+                self.subTest(kind=kind, ps=count, within=within),
+                ranks("trouble", count, 2, kind=kind, within=within) as run,
             ):
                 found = run.wait()
                 own = found.pop("worker1")
@@ -724,7 +727,13 @@ class Failing(unittest.TestCase):
         self.check("boom", "ValueError: boom at step 5", 1)
 
     def test_a_lost_peer_that_a_script_raises_ends_all_ranks_with_138(self):
-        self.check("lose", "RuntimeError: in a callback", 138)
+        for within in False, True:
+            text = "RuntimeError: in a callback"
+            self.check("lose", text, 138, within=within)
+
+    def test_an_error_that_is_its_own_cause_ends_the_run(self):
+        for within in False, True:
+            self.check("circle", "ValueError: a circle", 1, within=within)
 
     def test_a_gradient_that_is_not_a_number_is_named_on_every_rank(self):
         text = 'the gradient of "w1" is NaN or infinite in its update 6'
@@ -884,11 +893,15 @@ class Failing(unittest.TestCase):
             self.assertEqual(printed, "started\n")  # and nothing after loops
 
     def test_what_a_script_raises_after_a_signal_ends_its_own_part_only(self):
-        for do in "boom_after_sigterm", "boom_within_a_step":
-            cluster = ranks("trouble", 1, 2, kind=do)
-            with self.subTest(do), cluster as run:
+        cases = itertools.product(
+            ["boom_after_sigterm", "boom_within_a_step"], [False, True]
+        )
+        for do, within in cases:
+            cluster = ranks("trouble", 1, 2, kind=do, within=within)
+            with self.subTest(do, within=within), cluster as run:
                 expected = {"ps0": 0, "worker0": 0, "worker1": 143}
-                self.assertEqual(run.wait(), expected, run.error("worker1") + run.error("worker0"))
+                errors = run.error("worker1") + run.error("worker0")
+                self.assertEqual(run.wait(), expected, errors)
                 self.assertIn("ValueError: boom", run.error("worker1"))
 
     def test_ctrl_c_is_the_keyboard_interrupt_that_scripts_expect(self):
